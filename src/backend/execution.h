@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/cancel.h"
+#include "base/data_type.h"
+
+namespace tidemark {
+
+using Parameter = std::variant<bool, std::int64_t, double, std::string>;
+using Parameters = std::vector<std::pair<std::string, Parameter>>;
+
+// One input of one request: a view, good until the execution has ended.
+struct InputTensor {
+  std::size_t index = 0;  // position in ModelConfig.input
+  std::string_view name;
+  DataType data_type = DataType::kInvalid;
+  Shape shape;                      // complete, batch dimension included, `reshape` applied; no negative dims
+  std::span<const std::byte> data;  // row-major, little-endian; BYTES in wire form (uint32 length + bytes each)
+};
+
+// Where a backend puts its outputs. Called by the thread that runs the execution.
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+
+  // True when the request wants this output (position in ModelConfig.output); others need not be computed.
+  virtual bool Wants(std::size_t index) const = 0;
+
+  // Memory for the output, exactly `bytes` long and 64-byte aligned, good until the request is answered. `shape` is
+  // complete, as the engine made it (before `reshape` is undone). Called at most once for each output.
+  virtual absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
+                                                        std::span<const std::int64_t> shape, std::size_t bytes) = 0;
+};
+
+// One request on its way through an instance. All pointers outlive the execution.
+struct Execution {
+  std::span<const InputTensor> inputs;       // those that the request gave, in config order
+  OutputSink* outputs = nullptr;
+  CancelFlag* cancel = nullptr;        // may be null: set when the client went away or the deadline passed
+  std::int64_t deadline_nanos = 0;           // NowNanos() clock; 0 = none
+  const Parameters* parameters = nullptr;    // custom request parameters; never null
+  std::string_view request_id;
+
+  // Filled by the instance.
+  absl::Status status;
+  std::int64_t infer_start_nanos = 0;  // inputs are ready, the engine starts; 0 = not measured
+  std::int64_t infer_end_nanos = 0;    // the engine has ended, outputs are being written
+};
+
+}  // namespace tidemark

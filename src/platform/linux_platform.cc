@@ -1,0 +1,159 @@
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+#include <thread>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/status.h"
+#include "platform/platform.h"
+
+namespace tidemark {
+
+class Platform::Thread {
+ public:
+  std::thread thread;
+};
+
+namespace {
+
+absl::Status ErrnoStatus(int error, std::string_view what) {
+  const std::string text = fmt::format("{}: {}", what, std::error_code(error, std::generic_category()).message());
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(text);
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(text);
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+    case ENOSPC:
+    case EAGAIN:
+      return absl::ResourceExhaustedError(text);
+    default:
+      return absl::InternalError(text);
+  }
+}
+
+class LinuxPlatform final : public Platform {
+ public:
+  absl::StatusOr<std::byte*> MapMemory(std::size_t bytes) override {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) return ErrnoStatus(errno, fmt::format("cannot map {} bytes of memory", bytes));
+    if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice only: its failure changes nothing
+    return static_cast<std::byte*>(data);
+  }
+
+  absl::Status UnmapMemory(std::byte* data, std::size_t bytes) override {
+    if (munmap(data, bytes) != 0) return ErrnoStatus(errno, fmt::format("cannot unmap {} bytes", bytes));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<MappedFile> MapFile(const std::filesystem::path& path) override {
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, fmt::format("cannot open '{}'", path.string()));
+    const absl::Cleanup close_fd = [fd] { close(fd); };
+    struct stat info {};
+    if (fstat(fd, &info) != 0) return ErrnoStatus(errno, fmt::format("cannot stat '{}'", path.string()));
+    if (!S_ISREG(info.st_mode)) {
+      return absl::InvalidArgumentError(fmt::format("'{}' is not a regular file", path.string()));
+    }
+    if (info.st_size == 0) return MappedFile{};
+    const auto bytes = static_cast<std::size_t>(info.st_size);
+    void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) return ErrnoStatus(errno, fmt::format("cannot map '{}'", path.string()));
+    return MappedFile{static_cast<const std::byte*>(data), bytes};
+  }
+
+  absl::Status UnmapFile(MappedFile file) override {
+    if (file.data == nullptr) return absl::OkStatus();
+    void* data = const_cast<std::byte*>(file.data);
+    if (munmap(data, file.bytes) != 0) return ErrnoStatus(errno, "cannot unmap a file");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix) override {
+    std::error_code error;
+    const std::filesystem::path root = std::filesystem::temp_directory_path(error);
+    if (error) return ErrnoStatus(error.value(), "no temporary folder");
+    std::string name = (root / fmt::format("{}XXXXXX", prefix)).string();
+    if (mkdtemp(name.data()) == nullptr) return ErrnoStatus(errno, fmt::format("cannot make '{}'", name));
+    return std::filesystem::path(name);
+  }
+
+  absl::Status RemoveTree(const std::filesystem::path& path) override {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+    if (error) return ErrnoStatus(error.value(), fmt::format("cannot remove '{}'", path.string()));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) override {
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      const char* why = dlerror();
+      return absl::NotFoundError(
+          fmt::format("cannot open library '{}': {}", path.string(), why != nullptr ? why : "unknown reason"));
+    }
+    return library;
+  }
+
+  absl::Status CloseLibrary(void* library) override {
+    if (dlclose(library) != 0) return absl::InternalError("dlclose failed");
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<void*> Symbol(void* library, const char* name) override {
+    void* symbol = dlsym(library, name);
+    if (symbol == nullptr) return absl::NotFoundError(fmt::format("the library has no symbol '{}'", name));
+    return symbol;
+  }
+
+  absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override {
+    auto thread = std::make_unique<Thread>();
+    try {
+      thread->thread = std::thread([text = std::string(name.substr(0, 15)), run = std::move(body)] {
+        pthread_setname_np(pthread_self(), text.c_str());
+        run();
+      });
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(fmt::format("cannot start thread '{}': {}", name, error.what()));
+    }
+    return thread.release();
+  }
+
+  absl::Status JoinThread(Thread* thread) override {
+    const std::unique_ptr<Thread> owned(thread);
+    if (owned->thread.get_id() == std::this_thread::get_id()) {
+      owned->thread.detach();
+      return absl::InternalError("a thread cannot join itself");
+    }
+    owned->thread.join();
+    return absl::OkStatus();
+  }
+
+  absl::Status Foreign(std::string_view /*site*/, absl::FunctionRef<absl::Status()> create) override {
+    return create();
+  }
+
+  void TrimHeap() override { malloc_trim(0); }
+
+ private:
+  static constexpr std::size_t kHugePage = 2U << 20;
+};
+
+}  // namespace
+
+std::unique_ptr<Platform> CreateLinuxPlatform() { return std::make_unique<LinuxPlatform>(); }
+
+}  // namespace tidemark

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tidemark {
+
+// A read-only, private mapping of a whole file. `data` is null for an empty file.
+struct MappedFile {
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+// THE DOOR: the one place where the product asks the operating system, the loader or an engine for anything that a load
+// may take. Every call that takes something has its release beside it. Only `resource`, `audit` and `server` see this
+// interface; everybody else takes through a `Scope`, which opens a ledger row first.
+//
+// Thread-safe. Releases never allocate from a limited source and never wait for a request. A test wraps a real Platform
+// to fail, throw or cancel at the n-th call (see tests/support/fault_platform.h).
+class Platform {
+ public:
+  virtual ~Platform() = default;
+
+  // Anonymous, zero-filled, private memory in whole pages. `bytes` > 0. RESOURCE_EXHAUSTED when the kernel refuses.
+  virtual absl::StatusOr<std::byte*> MapMemory(std::size_t bytes) = 0;
+  virtual absl::Status UnmapMemory(std::byte* data, std::size_t bytes) = 0;
+
+  // Maps a regular file read-only. The descriptor is closed before this returns. NOT_FOUND, PERMISSION_DENIED, …
+  virtual absl::StatusOr<MappedFile> MapFile(const std::filesystem::path& path) = 0;
+  virtual absl::Status UnmapFile(MappedFile file) = 0;
+
+  // A new, empty directory (mode 0700) in the temporary folder, its name beginning with `prefix`; RemoveTree deletes
+  // it with all that is in it.
+  virtual absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix) = 0;
+  virtual absl::Status RemoveTree(const std::filesystem::path& path) = 0;
+
+  // A shared library, symbols local to it. A plain file name is looked up by the loader's rules.
+  virtual absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) = 0;
+  virtual absl::Status CloseLibrary(void* library) = 0;
+  // NOT_FOUND when the library has no such symbol. Takes nothing.
+  virtual absl::StatusOr<void*> Symbol(void* library, const char* name) = 0;
+
+  // A thread that runs `body`; `name` (15 characters at most) is what `ps` shows. Exactly one JoinThread per start.
+  class Thread;
+  virtual absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) = 0;
+  virtual absl::Status JoinThread(Thread* thread) = 0;
+
+  // An acquisition that an engine makes for us (a session, a context): runs `create` and returns what it returned. It
+  // goes through here so that whoever wraps the platform meets it like every other acquisition. Exceptions pass.
+  virtual absl::Status Foreign(std::string_view site, absl::FunctionRef<absl::Status()> create) = 0;
+
+  // Gives pages that the C library's allocator keeps for later back to the kernel. Takes nothing; may take
+  // milliseconds; never called on a request thread.
+  virtual void TrimHeap() = 0;
+};
+
+// The real machine.
+std::unique_ptr<Platform> CreateLinuxPlatform();
+
+}  // namespace tidemark

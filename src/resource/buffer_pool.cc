@@ -1,0 +1,133 @@
+#include "resource/buffer_pool.h"
+
+#include <bit>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tidemark {
+
+void Buffer::Reset() noexcept {
+  if (data_ == nullptr) return;
+  pool_->Return(std::exchange(data_, nullptr), capacity_);
+  pool_ = nullptr;
+  size_ = capacity_ = 0;
+}
+
+BufferPool::~BufferPool() {
+  Trim();
+  if (const std::uint64_t used = used_bytes(); used != 0) LOG_ERROR("{} bytes of request buffers outlived their pool", used);
+}
+
+absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  if (bytes > options_.limit_bytes) {
+    return absl::ResourceExhaustedError(
+        fmt::format("a request buffer of {} bytes exceeds the limit of {} bytes", bytes, options_.limit_bytes));
+  }
+  const std::size_t needed = bytes + kPadding;
+  const bool small = needed <= (std::size_t{1} << kMaxShift);
+  const std::size_t block = small ? std::max(std::bit_ceil(needed), std::size_t{1} << kMinShift)
+                                  : (needed + kPage - 1) / kPage * kPage;
+  const std::uint64_t used = used_.fetch_add(block, std::memory_order_relaxed) + block;
+  if (used > options_.limit_bytes) {
+    used_.fetch_sub(block, std::memory_order_relaxed);
+    return absl::ResourceExhaustedError(
+        fmt::format("a request buffer of {} bytes does not fit: {} of {} bytes are in use", bytes, used - block,
+                    options_.limit_bytes));
+  }
+  std::byte* data = nullptr;
+  std::size_t actual = block;
+  if (small) {
+    SizeClass& size_class = classes_[static_cast<std::size_t>(std::countr_zero(block)) - kMinShift];
+    {
+      absl::MutexLock lock(&size_class.mutex);
+      if (!size_class.free.empty()) {
+        data = size_class.free.back();
+        size_class.free.pop_back();
+        cached_.fetch_sub(block, std::memory_order_relaxed);
+      }
+    }
+    if (data == nullptr) data = static_cast<std::byte*>(std::aligned_alloc(64, block));
+  } else {
+    {
+      absl::MutexLock lock(&large_mutex_);
+      for (auto it = large_.begin(); it != large_.end(); ++it) {
+        if (it->second < block || it->second > block + block / 4) continue;
+        data = it->first;
+        actual = it->second;
+        large_bytes_ -= actual;
+        cached_.fetch_sub(actual, std::memory_order_relaxed);
+        large_.erase(it);
+        break;
+      }
+    }
+    if (data == nullptr) {
+      absl::StatusOr<std::byte*> mapped = platform_.MapMemory(block);
+      if (mapped.ok()) data = *mapped;
+    }
+    used_.fetch_add(actual - block, std::memory_order_relaxed);
+  }
+  if (data == nullptr) {
+    used_.fetch_sub(actual, std::memory_order_relaxed);
+    return absl::ResourceExhaustedError(fmt::format("no memory for a request buffer of {} bytes", bytes));
+  }
+  return Buffer(this, data, bytes, actual - kPadding);
+}
+
+void BufferPool::Return(std::byte* data, std::size_t capacity) noexcept {
+  const std::size_t block = capacity + kPadding;
+  used_.fetch_sub(block, std::memory_order_relaxed);
+  if (block <= (std::size_t{1} << kMaxShift)) {
+    SizeClass& size_class = classes_[static_cast<std::size_t>(std::countr_zero(block)) - kMinShift];
+    {
+      absl::MutexLock lock(&size_class.mutex);
+      if (size_class.free.size() < options_.cached_per_class) {
+        size_class.free.push_back(data);
+        cached_.fetch_add(block, std::memory_order_relaxed);
+        return;
+      }
+    }
+    std::free(data);
+    return;
+  }
+  {
+    absl::MutexLock lock(&large_mutex_);
+    if (large_bytes_ + block <= options_.cached_large_bytes) {
+      large_.emplace_back(data, block);
+      large_bytes_ += block;
+      cached_.fetch_add(block, std::memory_order_relaxed);
+      return;
+    }
+  }
+  if (const absl::Status status = platform_.UnmapMemory(data, block); !status.ok()) {
+    LOG_ERROR("a request buffer could not be given back: {}", MessageOf(status));
+  }
+}
+
+void BufferPool::Trim() noexcept {
+  for (std::size_t i = 0; i < classes_.size(); ++i) {
+    std::vector<std::byte*> blocks;
+    {
+      absl::MutexLock lock(&classes_[i].mutex);
+      blocks.swap(classes_[i].free);
+    }
+    cached_.fetch_sub(blocks.size() << (i + kMinShift), std::memory_order_relaxed);
+    for (std::byte* block : blocks) std::free(block);
+  }
+  std::vector<std::pair<std::byte*, std::size_t>> blocks;
+  {
+    absl::MutexLock lock(&large_mutex_);
+    blocks.swap(large_);
+    large_bytes_ = 0;
+  }
+  for (const auto& [data, bytes] : blocks) {
+    cached_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (const absl::Status status = platform_.UnmapMemory(data, bytes); !status.ok()) {
+      LOG_ERROR("a request buffer could not be given back: {}", MessageOf(status));
+    }
+  }
+}
+
+}  // namespace tidemark

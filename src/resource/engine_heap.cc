@@ -1,0 +1,142 @@
+#include "resource/engine_heap.h"
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tidemark {
+
+// Lies in front of every block, as large as the alignment so that the block itself stays aligned.
+struct alignas(64) EngineHeap::Header {
+  EngineHeap* heap = nullptr;
+  std::size_t total = 0;          // bytes of the block with its header
+  std::size_t mapped = 0;         // bytes mapped; 0 for a small block
+  Scope::Handle handle = nullptr;  // of a large block
+};
+
+absl::StatusOr<std::unique_ptr<EngineHeap>> EngineHeap::Create(Scope& scope, std::size_t cache_bytes) {
+  auto heap = std::make_unique<EngineHeap>(Private(), scope, cache_bytes);
+  ASSIGN_OR_RETURN(heap->small_row_, scope.Acquire(
+                                         ResourceKind::kSmallHeap, kHost, 0, "small blocks",
+                                         [] { return absl::OkStatus(); }, [] { return absl::OkStatus(); }));
+  return heap;
+}
+
+EngineHeap::~EngineHeap() {
+  Trim();
+  if (const std::uint64_t blocks = live_blocks(); blocks != 0) {
+    LOG_ERROR("an engine kept {} blocks ({} bytes) of '{}' past its end", blocks, live_bytes(), scope_.owner());
+  } else {
+    scope_.Release(small_row_);
+  }
+}
+
+void* EngineHeap::Allocate(std::size_t bytes) noexcept {
+  if (bytes > SIZE_MAX / 2) return nullptr;
+  const std::size_t total = bytes + sizeof(Header);
+  try {
+    void* block = total >= kLarge ? AllocateLarge(total) : AllocateSmall(total);
+    if (block != nullptr) CountIn(total);
+    return block;
+  } catch (const std::exception& error) {
+    absl::MutexLock lock(&mutex_);
+    last_error_ = absl::InternalError(error.what());
+    return nullptr;
+  }
+}
+
+void EngineHeap::CountIn(std::size_t bytes) noexcept {
+  live_blocks_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t live = live_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  std::uint64_t peak = peak_bytes_.load(std::memory_order_relaxed);
+  while (live > peak && !peak_bytes_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
+}
+
+void* EngineHeap::AllocateLarge(std::size_t total) {
+  Scope::Memory memory;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = cache_.lower_bound(total);
+    if (it != cache_.end() && it->first <= total + total / 2) {
+      memory = it->second;
+      cached_bytes_ -= memory.bytes;
+      cache_.erase(it);
+    }
+  }
+  if (memory.data == nullptr) {
+    absl::StatusOr<Scope::Memory> fresh = scope_.AllocateHost(total, "engine memory");
+    if (!fresh.ok()) {
+      absl::MutexLock lock(&mutex_);
+      last_error_ = fresh.status();
+      return nullptr;
+    }
+    memory = *fresh;
+  }
+  auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle};
+  return header + 1;
+}
+
+void* EngineHeap::AllocateSmall(std::size_t total) {
+  if (scope_.cancelled()) {
+    absl::MutexLock lock(&mutex_);
+    last_error_ = absl::CancelledError("the load was cancelled");
+    return nullptr;
+  }
+  void* memory = std::aligned_alloc(alignof(Header), (total + alignof(Header) - 1) / alignof(Header) * alignof(Header));
+  if (memory == nullptr) return nullptr;
+  auto* header = ::new (memory) Header{this, total, 0, nullptr};
+  const std::uint64_t small = small_bytes_.fetch_add(total, std::memory_order_relaxed) + total;
+  absl::MutexLock lock(&mutex_);
+  if (small > small_row_bytes_) {  // the row shows the high-water mark in steps, so that small blocks stay cheap
+    small_row_bytes_ = small + kLarge;
+    scope_.Resize(small_row_, small_row_bytes_);
+  }
+  return header + 1;
+}
+
+void EngineHeap::Free(void* block) noexcept {
+  if (block == nullptr) return;
+  Header* header = static_cast<Header*>(block) - 1;
+  header->heap->FreeBlock(header);
+}
+
+void EngineHeap::FreeBlock(Header* header) noexcept {
+  live_blocks_.fetch_sub(1, std::memory_order_relaxed);
+  live_bytes_.fetch_sub(header->total, std::memory_order_relaxed);
+  if (header->mapped == 0) {
+    small_bytes_.fetch_sub(header->total, std::memory_order_relaxed);
+    std::free(header);
+    return;
+  }
+  Scope::Memory memory{reinterpret_cast<std::byte*>(header), header->mapped, header->handle};
+  {
+    absl::MutexLock lock(&mutex_);
+    if (cached_bytes_ + memory.bytes <= cache_limit_) {
+      cached_bytes_ += memory.bytes;
+      cache_.emplace(memory.bytes, memory);
+      return;
+    }
+  }
+  scope_.Release(memory.handle);
+}
+
+void EngineHeap::Trim() noexcept {
+  std::multimap<std::size_t, Scope::Memory> cache;
+  {
+    absl::MutexLock lock(&mutex_);
+    cache.swap(cache_);
+    cached_bytes_ = 0;
+  }
+  for (const auto& [bytes, memory] : cache) scope_.Release(memory.handle);
+}
+
+absl::Status EngineHeap::last_error() const {
+  absl::MutexLock lock(&mutex_);
+  return last_error_;
+}
+
+}  // namespace tidemark

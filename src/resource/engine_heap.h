@@ -1,0 +1,74 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "resource/scope.h"
+
+namespace tidemark {
+
+// The heap that an engine's allocator hook draws on: blocks of 64 KiB and more are mapped through a scope, a ledger row
+// each; smaller ones come from the C library and share one row of kind small_heap. Freed large blocks are kept for reuse
+// up to a cap (their rows stay open), so that a running model opens no rows. Every block is 64-byte aligned.
+//
+// Thread-safe. Must outlive the engine objects that use it and die before its scope; blocks that are still out when the
+// heap dies are given back with it and reported. A block may be freed from any thread, by Free alone (the heap is found
+// through the block).
+class EngineHeap {
+ private:
+  struct Private {};  // only Create can name it
+
+ public:
+  EngineHeap(Private, Scope& scope, std::size_t cache_bytes) : scope_(scope), cache_limit_(cache_bytes) {}
+  // `cache_bytes`: how much freed memory the heap keeps for reuse.
+  static absl::StatusOr<std::unique_ptr<EngineHeap>> Create(Scope& scope, std::size_t cache_bytes);
+  ~EngineHeap();
+  EngineHeap(const EngineHeap&) = delete;
+  EngineHeap& operator=(const EngineHeap&) = delete;
+
+  // Null when nothing can be had (the budget, the kernel, a cancelled load); last_error() then says why.
+  void* Allocate(std::size_t bytes) noexcept;
+  // Null is allowed.
+  static void Free(void* block) noexcept;
+
+  // Gives cached blocks back.
+  void Trim() noexcept;
+
+  std::uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }
+  std::uint64_t live_blocks() const { return live_blocks_.load(std::memory_order_relaxed); }
+  std::uint64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
+  // Why the last Allocate answered null; OK if none did.
+  absl::Status last_error() const;
+
+ private:
+  struct Header;
+
+  void* AllocateLarge(std::size_t total);
+  void* AllocateSmall(std::size_t total);
+  void FreeBlock(Header* header) noexcept;
+  void CountIn(std::size_t bytes) noexcept;
+
+  static constexpr std::size_t kLarge = 64 << 10;
+
+  Scope& scope_;
+  const std::size_t cache_limit_;
+  Scope::Handle small_row_ = nullptr;
+  std::atomic<std::uint64_t> live_bytes_{0};
+  std::atomic<std::uint64_t> live_blocks_{0};
+  std::atomic<std::uint64_t> peak_bytes_{0};
+  std::atomic<std::uint64_t> small_bytes_{0};
+  mutable absl::Mutex mutex_;
+  std::multimap<std::size_t, Scope::Memory> cache_ ABSL_GUARDED_BY(mutex_);
+  std::size_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t small_row_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark
