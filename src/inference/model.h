@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backend/backend.h"
+#include "inference/model_info.h"
+#include "inference/request.h"
+#include "inference/scheduler.h"
+#include "observe/model_statistics.h"
+#include "resource/buffer_pool.h"
+#include "resource/gate.h"
+#include "resource/scope.h"
+
+namespace tidemark {
+
+// One version of a model that can serve. Built step by step by a LoadTransaction, immutable after publication, destroyed
+// by a drain task after its gate has emptied. Rollback and unload are this destructor: instances go first, newest
+// first, then the backend's model, then the scope with whatever is left on it.
+class Model {
+ public:
+  // Everything that serving needs, made by the load in this order and undone in reverse.
+  struct Parts {
+    std::unique_ptr<Scope> scope;
+    std::unique_ptr<BackendModel> backend_model;
+    std::unique_ptr<ModelInfo> info;
+    std::unique_ptr<Scheduler> scheduler;  // owns the instances
+  };
+
+  Model(Parts parts, BufferPool& buffers);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  const ModelInfo& info() const { return *parts_.info; }
+  ModelStatistics& statistics() { return statistics_; }
+  const Scope& scope() const { return *parts_.scope; }
+  BackendModel& backend_model() { return *parts_.backend_model; }
+
+  // Takes a request whose model handle is this model; it comes back through request->on_complete exactly once, at
+  // once when it is refused. With `may_run_inline` a short execution runs on the calling thread.
+  // Thread-safe; called under the gate.
+  void Submit(std::unique_ptr<InferenceRequest> request, bool may_run_inline);
+
+  // OK when every instance can serve.
+  absl::Status Health() const;
+
+ private:
+  Parts parts_;
+  BufferPool& buffers_;
+  ModelStatistics statistics_;
+};
+
+}  // namespace tidemark

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "backend/execution.h"
+#include "base/cancel.h"
+#include "base/data_type.h"
+#include "observe/model_statistics.h"
+#include "resource/buffer_pool.h"
+
+namespace tidemark {
+
+class ModelHandle;
+
+// One input as the client sent it. `data` points into InferenceRequest::body, into `owned`, or into a shared-memory region.
+struct RequestInput {
+  std::string name;
+  DataType data_type = DataType::kInvalid;
+  Shape shape;                      // as sent, batch dimension included
+  std::span<const std::byte> data;  // row-major, little-endian; BYTES in wire form
+  Buffer owned;                     // memory of `data` when the front end converted it (JSON)
+};
+
+// One output that the client named. `binary` and `classification` are the front end's business and pass through.
+struct RequestedOutput {
+  std::string name;
+  bool binary = false;
+  std::uint32_t classification = 0;  // top-k; 0 = off
+};
+
+// One output of the answer.
+struct ResponseOutput {
+  std::size_t index = 0;  // position in ModelConfig.output
+  std::string_view name;  // the config's string, good while the request's model handle lives
+  DataType data_type = DataType::kInvalid;
+  Shape shape;  // as the client sees it, `reshape` undone
+  Buffer data;
+};
+
+struct InferenceResponse {
+  absl::Status status;
+  std::vector<ResponseOutput> outputs;  // in the request's order, or the config's when it named none
+  Parameters parameters;                // attached by the model
+};
+
+// One inference from decode to answer, with its answer. Owned by one thread at a time: the front end fills it, hands it
+// to Model::Submit, and gets the same object back through `on_complete`. Reusable: Clear() keeps the memory.
+class InferenceRequest {
+ public:
+  InferenceRequest();
+  ~InferenceRequest();
+  InferenceRequest(const InferenceRequest&) = delete;
+  InferenceRequest& operator=(const InferenceRequest&) = delete;
+
+  std::string id;
+  std::variant<std::uint64_t, std::string> sequence_id = std::uint64_t{0};
+  bool sequence_start = false;
+  bool sequence_end = false;
+  std::uint64_t priority = 0;
+  std::uint64_t timeout_us = 0;
+  Parameters parameters;  // custom ones
+  std::vector<RequestInput> inputs;
+  std::vector<RequestedOutput> outputs;  // empty: all outputs
+  bool binary_data_output = false;       // representation of outputs when `outputs` is empty
+  // A raw request: the one input's data is the whole body; name, datatype and shape come from the model.
+  bool raw = false;
+  Buffer body;  // memory that inputs point into
+
+  RequestTimes times;
+  // Set when the client goes away; the front end makes it when the request leaves the event loop. May be null. Last
+  // owner: whichever of request and connection ends later.
+  std::shared_ptr<CancelFlag> cancel;
+
+  InferenceResponse response;
+
+  // Called exactly once for a submitted request, on the submitting thread (before Submit returns) or on an instance's
+  // thread. Must not block.
+  absl::AnyInvocable<void(std::unique_ptr<InferenceRequest>)> on_complete;
+
+  // Keeps the model from being unloaded until the answer has been encoded. Set by the front end after the look-up.
+  ModelHandle& model() { return *model_; }
+  void set_model(ModelHandle handle);
+
+  // "[request id: ID] ", or with "<id_unknown>" when there is none: Triton's prefix of request errors.
+  std::string Prefix() const;
+
+  // Ready for the next request, memory kept, model handle dropped.
+  void Clear();
+
+ private:
+  std::unique_ptr<ModelHandle> model_;
+};
+
+}  // namespace tidemark
