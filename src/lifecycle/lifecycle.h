@@ -36,11 +36,77 @@ struct IndexEntry {
   std::string reason;
 };
 
-// What one unload or rollback gave back, and whether the machine agrees.
-struct ReleaseReport {
-  std::uint64_t ledger_bytes_before = 0;
-  std::uint64_t ledger_bytes_after = 0;
-  std::uint64_t rows_left = 0;  // rows of the version that are still there: 0, or stranded ones
+class BackendRegistry;
+class LoadPool;
+
+// What the whole server is doing.
+enum class ServerState : std::uint8_t { kStarting, kReady, kExiting };
+
+// The control plane: which versions are wanted, in which state they are, and who may change that. Decisions are made one
+// at a time under one mutex and take microseconds; loads, drains and unloads run on the load pool, those of one model one
+// after the other, those of different models side by side. Requests never wait for any of this: they read the registry.
+//
+// Thread-safe. `Done` callbacks run on a load thread (or on the caller's, for what is refused at once) and must not block.
+class Lifecycle {
+ public:
+  using Done = absl::AnyInvocable<void(absl::Status)>;
+
+  struct Options {
+    ControlMode mode = ControlMode::kNone;
+    std::vector<std::string> startup_models;  // explicit mode; "*" alone = all
+    bool exit_on_error = true;
+    bool strict_readiness = true;
+    int load_threads = 4;
+    int retry_count = 0;
+    absl::Duration unload_deadline = absl::Seconds(30);  // how long an unload's answer waits for requests
+    absl::Duration poll_interval = absl::Seconds(15);
+  };
+  // All of them outlive the lifecycle.
+  struct Parts {
+    Platform* platform = nullptr;
+    Ledger* ledger = nullptr;
+    Registry* registry = nullptr;
+    ModelRepository* repository = nullptr;
+    BackendRegistry* backends = nullptr;
+    BufferPool* buffers = nullptr;
+  };
+
+  static absl::StatusOr<std::unique_ptr<Lifecycle>> Create(Options options, Parts parts);
+  ~Lifecycle();
+  Lifecycle(const Lifecycle&) = delete;
+  Lifecycle& operator=(const Lifecycle&) = delete;
+
+  // Loads what the control mode asks for and waits for it. An error, "failed to load all models", when a model failed
+  // (the caller decides by exit_on_error). Afterwards the state is kReady, and polling has begun in poll mode.
+  absl::Status StartUp();
+
+  // POST /v2/repository/models/{name}/load: answers when every version is READY or has failed.
+  void Load(std::string name, LoadOverrides overrides, Done done);
+  // POST …/unload: answers when the memory is back, or DEADLINE_EXCEEDED when requests are still inside at the deadline
+  // (the unload goes on).
+  void Unload(std::string name, bool unload_dependents, Done done);
+
+  // POST /v2/repository/index, by name, then version.
+  absl::StatusOr<std::vector<IndexEntry>> Index(bool ready_only) const;
+
+  ServerState state() const { return state_.load(std::memory_order_acquire); }
+  // May traffic be sent here? kReady, no stranded device rows and, with strict readiness, every known version READY or
+  // unloaded on purpose.
+  bool Ready() const;
+  // Takes new requests? False from the first signal on.
+  bool accepting() const { return state() == ServerState::kReady; }
+
+  // From now on not ready; nothing new is loaded. Returns at once.
+  void BeginExit();
+  // Unloads everything. DEADLINE_EXCEEDED when requests are still inside at `deadline`.
+  absl::Status Stop(absl::Time deadline);
+
+ private:
+  class Impl;
+  explicit Lifecycle(std::unique_ptr<Impl> impl);
+
+  std::atomic<ServerState> state_{ServerState::kStarting};
+  const std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace tidemark
