@@ -12,7 +12,6 @@
 #include "inference/request.h"
 #include "inference/scheduler.h"
 #include "observe/model_statistics.h"
-#include "resource/buffer_pool.h"
 #include "resource/gate.h"
 #include "resource/scope.h"
 
@@ -31,7 +30,7 @@ class Model {
     std::unique_ptr<Scheduler> scheduler;  // owns the instances
   };
 
-  Model(Parts parts, BufferPool& buffers);
+  explicit Model(Parts parts);
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -51,7 +50,6 @@ class Model {
 
  private:
   Parts parts_;
-  BufferPool& buffers_;
   ModelStatistics statistics_;
 };
 

@@ -4,13 +4,14 @@
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 
 namespace tidemark {
 
 // Counts the requests inside one published version. An open gate lets everybody in; a closed one refuses, and whoever
-// closed it may wait until the last one has left. Thread-safe; Enter and Leave are one atomic operation each.
+// closed it is told, once, when the last one has left. Thread-safe; Enter and Leave are one atomic operation each.
+// Whoever calls Leave keeps the gate alive until it has returned.
 class Gate {
  public:
   Gate() = default;
@@ -25,14 +26,12 @@ class Gate {
   }
 
   void Leave() noexcept {
-    if (state_.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) Wake();
+    if (state_.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) Emptied();
   }
 
-  // No one enters any more. Idempotent.
-  void Close() noexcept { state_.fetch_or(kClosed, std::memory_order_acq_rel); }
-
-  // After Close: waits until nobody is inside. False when the deadline came first.
-  bool WaitEmpty(absl::Time deadline);
+  // No one enters any more. `on_empty` runs exactly once: on this thread if nobody is inside, else on the thread of the
+  // last Leave; it must not block. Called once.
+  void Close(absl::AnyInvocable<void()> on_empty);
 
   std::int64_t inside() const noexcept {
     return static_cast<std::int64_t>(state_.load(std::memory_order_acquire) & ~kClosed);
@@ -41,11 +40,11 @@ class Gate {
  private:
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
 
-  void Wake() noexcept;
+  void Emptied() noexcept;
 
   std::atomic<std::uint64_t> state_{0};
   absl::Mutex mutex_;
-  absl::CondVar empty_;
+  absl::AnyInvocable<void()> on_empty_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidemark

@@ -8,14 +8,24 @@
 
 namespace tidemark {
 Scope::Scope(Ledger& ledger, Platform& platform, std::string owner, Options options)
-    : ledger_(ledger), platform_(platform), parent_(nullptr), owner_(std::move(owner)), options_(options) {}
+    : ledger_(ledger),
+      platform_(platform),
+      parent_(nullptr),
+      root_(this),
+      owner_(std::move(owner)),
+      resident_(options.resident),
+      cancel_(options.cancel),
+      reservation_(options.reservation) {}
 
 Scope::Scope(Scope& parent, std::string_view name)
     : ledger_(parent.ledger_),
       platform_(parent.platform_),
       parent_(&parent),
+      root_(parent.root_),
       owner_(fmt::format("{}/{}", parent.owner_, name)),
-      options_(parent.options_) {
+      resident_(parent.resident_),
+      cancel_(nullptr),
+      reservation_(nullptr) {
   parent.children_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -28,8 +38,8 @@ Scope::~Scope() {
 }
 
 void Scope::EndLoad() noexcept {
-  options_.cancel = nullptr;
-  options_.reservation = nullptr;
+  cancel_.store(nullptr, std::memory_order_release);
+  reservation_.store(nullptr, std::memory_order_release);
 }
 
 absl::StatusOr<Scope::Handle> Scope::Take(
@@ -41,7 +51,8 @@ absl::StatusOr<Scope::Handle> Scope::Take(
   std::list<Entry> room(1);
   Entry& entry = room.front();
   entry.self = room.begin();
-  ASSIGN_OR_RETURN(entry.row, ledger_.Open(kind, device, bytes, owner_, site, options_.resident, options_.reservation));
+  ASSIGN_OR_RETURN(entry.row, ledger_.Open(kind, device, bytes, owner_, site, resident_,
+                                           root_->reservation_.load(std::memory_order_acquire)));
   absl::Cleanup close_row = [this, &entry] { ledger_.Close(entry.row); };
   ASSIGN_OR_RETURN(entry.release, take());
   std::move(close_row).Cancel();

@@ -37,14 +37,14 @@ class Scope {
   using Handle = void*;
 
   struct Options {
-    const CancelFlag* cancel = nullptr;    // once set, every acquisition answers CANCELLED
-    Reservation* reservation = nullptr;    // claimed before; used up first
-    bool resident = false;                 // rows live as long as the process, by declaration
+    const CancelFlag* cancel = nullptr;  // once set, every acquisition answers CANCELLED; good until EndLoad
+    Reservation* reservation = nullptr;  // claimed before; used up first; good until EndLoad
+    bool resident = false;               // rows live as long as the process, by declaration
   };
 
   Scope(Ledger& ledger, Platform& platform, std::string owner) : Scope(ledger, platform, std::move(owner), Options()) {}
   Scope(Ledger& ledger, Platform& platform, std::string owner, Options options);
-  // A child: owner path "<parent>/<name>", the parent's options. It must die before its parent.
+  // A child: owner path "<parent>/<name>", the options of the outermost scope. It must die before its parent.
   Scope(Scope& parent, std::string_view name);
   ~Scope();
   Scope(const Scope&) = delete;
@@ -53,9 +53,12 @@ class Scope {
   const std::string& owner() const { return owner_; }
   Ledger& ledger() const { return ledger_; }
   // True once the load that this scope belongs to was cancelled.
-  bool cancelled() const { return options_.cancel != nullptr && options_.cancel->cancelled(); }
-  // The load has ended well: cancelling it no longer stops acquisitions, its reservation is no longer drawn on.
-  // Must be called for child scopes, too; nothing else may run on them at that time.
+  bool cancelled() const {
+    const CancelFlag* cancel = root_->cancel_.load(std::memory_order_acquire);
+    return cancel != nullptr && cancel->cancelled();
+  }
+  // The load has ended well: cancelling it no longer stops acquisitions, its reservation is no longer drawn on. Called
+  // on the outermost scope, for it and all below it.
   void EndLoad() noexcept;
 
   struct Memory {
@@ -115,8 +118,11 @@ class Scope {
   Ledger& ledger_;
   Platform& platform_;
   Scope* const parent_;
+  Scope* const root_;
   const std::string owner_;
-  Options options_;
+  const bool resident_;
+  std::atomic<const CancelFlag*> cancel_;       // of the outermost scope only
+  std::atomic<Reservation*> reservation_;       // of the outermost scope only
   std::atomic<int> children_{0};
   absl::Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);
