@@ -79,6 +79,10 @@ class Backend {
   // Instances of a KIND_CPU group whose config gives no count.
   virtual int default_cpu_instances() const { return 1; }
 
+  // May a version without `model_warmup` be warmed up with one batch of zeros? False where an execution has an effect
+  // or a length that the config decides.
+  virtual bool warms_up_unasked() const { return true; }
+
   // Opens the version: checks `config` against the artifact, completing it first where auto-completion is on and the
   // config is incomplete. Everything taken goes through `scope`, which outlives the model. Thread-safe: loads overlap.
   virtual absl::StatusOr<std::unique_ptr<BackendModel>> CreateModel(const ModelArtifact& artifact,

@@ -15,6 +15,7 @@ Model::~Model() {
   parts_.scheduler.reset();
   parts_.backend_model.reset();
   parts_.scope.reset();
+  parts_.files.reset();
 }
 
 void Model::Submit(std::unique_ptr<InferenceRequest> request, bool may_run_inline) {

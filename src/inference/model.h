@@ -24,6 +24,7 @@ class Model {
  public:
   // Everything that serving needs, made by the load in this order and undone in reverse.
   struct Parts {
+    std::shared_ptr<Scope> files;  // temporary directory of a load with file overrides; last owner: its last version
     std::unique_ptr<Scope> scope;
     std::unique_ptr<BackendModel> backend_model;
     std::unique_ptr<ModelInfo> info;
@@ -37,7 +38,7 @@ class Model {
 
   const ModelInfo& info() const { return *parts_.info; }
   ModelStatistics& statistics() { return statistics_; }
-  const Scope& scope() const { return *parts_.scope; }
+  Scope& scope() { return *parts_.scope; }
   BackendModel& backend_model() { return *parts_.backend_model; }
 
   // Takes a request whose model handle is this model; it comes back through request->on_complete exactly once, at

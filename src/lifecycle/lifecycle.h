@@ -48,6 +48,10 @@ enum class ServerState : std::uint8_t { kStarting, kReady, kExiting };
 //
 // Thread-safe. `Done` callbacks run on a load thread (or on the caller's, for what is refused at once) and must not block.
 class Lifecycle {
+ private:
+  class Impl;
+  struct Private {};
+
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
@@ -72,6 +76,7 @@ class Lifecycle {
   };
 
   static absl::StatusOr<std::unique_ptr<Lifecycle>> Create(Options options, Parts parts);
+  Lifecycle(Private, std::unique_ptr<Impl> impl);
   ~Lifecycle();
   Lifecycle(const Lifecycle&) = delete;
   Lifecycle& operator=(const Lifecycle&) = delete;
@@ -102,9 +107,6 @@ class Lifecycle {
   absl::Status Stop(absl::Time deadline);
 
  private:
-  class Impl;
-  explicit Lifecycle(std::unique_ptr<Impl> impl);
-
   std::atomic<ServerState> state_{ServerState::kStarting};
   const std::unique_ptr<Impl> impl_;
 };

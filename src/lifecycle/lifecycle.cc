@@ -1,0 +1,121 @@
+#include "lifecycle/lifecycle.h"
+
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+#include "lifecycle/lifecycle_impl.h"
+
+namespace tidemark {
+namespace {
+
+absl::Status NotExplicit() {
+  return absl::UnavailableError("explicit model load / unload is not allowed if polling is enabled");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Lifecycle>> Lifecycle::Create(Options options, Parts parts) {
+  ASSIGN_OR_RETURN(auto pool, LoadPool::Create(*parts.ledger, *parts.platform, options.load_threads));
+  auto impl = std::make_unique<Impl>(std::move(options), parts, std::move(pool));
+  return std::make_unique<Lifecycle>(Private(), std::move(impl));
+}
+
+Lifecycle::Lifecycle(Private /*only Create*/, std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Lifecycle::~Lifecycle() { BeginExit(); }
+
+absl::Status Lifecycle::StartUp() {
+  const Options& options = impl_->options();
+  std::optional<std::vector<std::string>> names;
+  if (options.mode == ControlMode::kExplicit) {
+    const auto& wanted = options.startup_models;
+    if (!(wanted.size() == 1 && wanted.front() == "*")) names = wanted;
+  }
+  absl::Status status;
+  absl::Notification ended;
+  impl_->Sync(std::move(names), [&](const absl::Status& result) {
+    status = result;
+    ended.Notify();
+  });
+  ended.WaitForNotification();
+  ServerState starting = ServerState::kStarting;
+  state_.compare_exchange_strong(starting, ServerState::kReady);
+  if (options.mode == ControlMode::kPoll) {
+    Impl* impl = impl_.get();
+    impl->pool().PostAt(absl::Now() + options.poll_interval, [impl] { impl->Poll(); });
+  }
+  if (status.ok()) return status;
+  return absl::Status(status.code(), fmt::format("failed to load all models: {}", MessageOf(status)));
+}
+
+void Lifecycle::Load(std::string name, LoadOverrides overrides, Done done) {
+  if (absl::Status valid = ValidateLoadName(name); !valid.ok()) return done(std::move(valid));
+  if (!accepting()) return done(absl::UnavailableError("Server not ready"));
+  if (impl_->options().mode != ControlMode::kExplicit) return done(NotExplicit());
+  impl_->Load(std::move(name), std::move(overrides), std::move(done));
+}
+
+void Lifecycle::Unload(std::string name, bool /*unload_dependents: no ensembles, so nothing depends*/, Done done) {
+  if (!accepting()) return done(absl::UnavailableError("Server not ready"));
+  if (impl_->options().mode != ControlMode::kExplicit) return done(NotExplicit());
+  impl_->Unload(std::move(name), std::move(done));
+}
+
+absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const {
+  ASSIGN_OR_RETURN(const std::vector<ModelEntry> entries, impl_->parts().repository->Names());
+  const std::shared_ptr<const RegistrySnapshot> snapshot = impl_->parts().registry->Snapshot();
+  std::vector<IndexEntry> index;
+  for (const ModelEntry& entry : entries) {
+    if (entry.duplicate()) {
+      index.push_back({entry.name, "", "UNAVAILABLE", "model appears in two or more repositories"});
+      continue;
+    }
+    const auto model = snapshot->find(entry.name);
+    if (model == snapshot->end() || model->second->versions.empty()) {
+      if (!ready_only) index.push_back({entry.name, "", "", ""});
+      continue;
+    }
+    for (const auto& [number, version] : model->second->versions) {
+      if (ready_only && version.state != VersionState::kReady) continue;
+      index.push_back({entry.name, fmt::format("{}", number), std::string(VersionStateName(version.state)),
+                       version.reason});
+    }
+  }
+  return index;
+}
+
+bool Lifecycle::Ready() const {
+  if (state() != ServerState::kReady || impl_->parts().ledger->stranded_rows() != 0) return false;
+  if (!impl_->options().strict_readiness) return true;
+  const std::shared_ptr<const RegistrySnapshot> snapshot = impl_->parts().registry->Snapshot();
+  for (const auto& [name, model] : *snapshot) {
+    if (model->versions.empty()) return false;
+    for (const auto& [number, version] : model->versions) {
+      switch (version.state) {
+        case VersionState::kReady:
+          if (ModelHandle handle = ModelHandle::Enter(version.published); handle && !handle->Health().ok()) return false;
+          break;
+        case VersionState::kLoading:
+        case VersionState::kUnloading:
+          break;  // a model on its way in or out says nothing about the others
+        default:
+          if (version.reason != "unloaded") return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Lifecycle::BeginExit() {
+  state_.store(ServerState::kExiting, std::memory_order_release);
+  impl_->RefuseLoads();
+}
+
+absl::Status Lifecycle::Stop(absl::Time deadline) {
+  BeginExit();
+  if (impl_->UnloadAll(deadline)) return absl::OkStatus();
+  return absl::DeadlineExceededError("Exit timeout expired. Exiting immediately.");
+}
+
+}  // namespace tidemark

@@ -1,0 +1,443 @@
+#include "lifecycle/lifecycle_impl.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tidemark {
+namespace {
+
+// Triton's text for whatever keeps a load from starting comes first, what is wrong comes behind it.
+absl::Status PollError(std::string_view name, const absl::Status& status) {
+  const absl::StatusCode code = absl::IsInternal(status) || absl::IsFailedPrecondition(status)
+                                    ? absl::StatusCode::kInvalidArgument
+                                    : status.code();
+  return absl::Status(code, fmt::format("failed to load '{}', failed to poll from model repository: {}", name,
+                                        MessageOf(status)));
+}
+
+}  // namespace
+
+Lifecycle::Impl::Impl(Options options, Parts parts, std::unique_ptr<LoadPool> pool)
+    : options_(std::move(options)), parts_(parts), pool_(std::move(pool)) {}
+
+Lifecycle::Impl::~Impl() {
+  RefuseLoads();
+  UnloadAll(absl::InfiniteFuture());
+  pool_.reset();
+}
+
+void Lifecycle::Impl::Enqueue(const std::string& name, absl::AnyInvocable<void()> operation) {
+  absl::MutexLock lock(&mutex_);
+  Record& record = records_[name];
+  if (record.busy) {
+    record.waiting.push_back(std::move(operation));
+    return;
+  }
+  record.busy = true;
+  pool_->Post(std::move(operation));
+}
+
+void Lifecycle::Impl::EndOperation(const std::string& name) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = records_.find(name);
+  Record& record = it->second;
+  if (!record.waiting.empty()) {
+    pool_->Post(std::move(record.waiting.front()));
+    record.waiting.pop_front();
+    return;
+  }
+  record.busy = false;
+  if (!record.known && record.draining == 0 && record.waiters.empty()) records_.erase(it);
+}
+
+void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done) {
+  const std::string key = name;
+  Enqueue(key, [this, name = std::move(name), overrides = std::move(overrides), done = std::move(done)]() mutable {
+    const absl::Status status = RunLoad(name, overrides);
+    if (!status.ok()) LOG_ERROR("{}", MessageOf(status));
+    EndOperation(name);
+    done(status);
+  });
+}
+
+absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& name, const LoadOverrides& overrides,
+                                                           std::shared_ptr<Scope>& files) {
+  if (overrides.files.empty()) return parts_.repository->Resolve(name, overrides);
+  RETURN_IF_ERROR(ValidateOverridePaths(overrides));
+  std::uint64_t number = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = ++counter_;
+  }
+  files = std::make_shared<Scope>(*parts_.ledger, *parts_.platform, fmt::format("model/{}/files-{}", name, number));
+  ASSIGN_OR_RETURN(const std::filesystem::path directory, files->MakeTempDirectory("tidemark-", "file overrides"));
+  RETURN_IF_ERROR(WriteOverrideFiles(overrides, directory));
+  return parts_.repository->ResolveIn(name, "", directory, overrides);
+}
+
+absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrides& overrides) {
+  std::shared_ptr<Scope> files;
+  absl::StatusOr<ModelSource> source = ResolveSource(name, overrides, files);
+  if (!source.ok()) return PollError(name, source.status());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (refusing_) return absl::UnavailableError("Server not ready");
+    Record& record = records_[name];
+    if (overrides.empty() && record.stamp.has_value() && *record.stamp == source->stamp) return absl::OkStatus();
+    record.known = true;
+    if (source->versions.empty()) record.stamp.reset();
+    for (const std::int64_t version : source->versions) {
+      Version& entry = record.versions[version];
+      if (entry.state == VersionState::kReady) continue;
+      entry.state = VersionState::kLoading;
+      entry.reason.clear();
+      entry.generation = ++counter_;
+    }
+    PublishLocked(name);
+  }
+  if (source->versions.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("load failed for model '{}': {}\n", name, MessageOf(NoVersionError(name))));
+  }
+  std::vector<absl::StatusOr<std::unique_ptr<Model>>> results = RunTransactions(*source, files);
+  files.reset();
+  if (std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.ok(); })) {
+    return FailLoad(*source, std::move(results));
+  }
+  Commit(*source, overrides.files.empty(), std::move(results));
+  return absl::OkStatus();
+}
+
+std::vector<absl::StatusOr<std::unique_ptr<Model>>> Lifecycle::Impl::RunTransactions(
+    const ModelSource& source, const std::shared_ptr<Scope>& files) {
+  CancelFlag cancel;
+  {
+    absl::MutexLock lock(&mutex_);
+    running_.insert(&cancel);
+    if (refusing_) cancel.Cancel();
+  }
+  std::vector<absl::StatusOr<std::unique_ptr<Model>>> results;
+  for (std::size_t i = 0; i < source.versions.size(); ++i) results.emplace_back(absl::UnknownError("not run"));
+  std::vector<std::function<void()>> tasks;
+  for (std::size_t i = 0; i < source.versions.size(); ++i) {
+    tasks.push_back([&, i] { results[i] = RunVersion(source, source.versions[i], files, cancel); });
+  }
+  pool_->RunAll(std::move(tasks));
+  absl::MutexLock lock(&mutex_);
+  running_.erase(&cancel);
+  return results;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSource& source, std::int64_t version,
+                                                                   const std::shared_ptr<Scope>& files,
+                                                                   CancelFlag& cancel) {
+  LOG_INFO("loading: {}:{}", source.name, version);
+  absl::Status status;
+  for (int attempt = 0; attempt <= options_.retry_count; ++attempt) {
+    std::uint64_t number = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      number = ++counter_;
+    }
+    LoadTransaction transaction(LoadTransaction::Parts{.platform = parts_.platform,
+                                                       .ledger = parts_.ledger,
+                                                       .backends = parts_.backends,
+                                                       .buffers = parts_.buffers,
+                                                       .cancel = &cancel,
+                                                       .auto_complete = parts_.repository->options().auto_complete},
+                                source, version, fmt::format("model/{}/{}/load-{}", source.name, version, number),
+                                files);
+    absl::StatusOr<std::unique_ptr<Model>> model = transaction.Run();
+    if (model.ok()) return model;
+    status = model.status();
+    LOG_ERROR("failed to load '{}' version {}: {}", source.name, version, TritonStatusText(status));
+    if (cancel.cancelled()) break;
+  }
+  return status;
+}
+
+absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
+                                       std::vector<absl::StatusOr<std::unique_ptr<Model>>> results) {
+  std::string text;
+  bool cancelled = false;
+  std::map<std::int64_t, std::string> reasons;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::int64_t version = source.versions[i];
+    if (results[i].ok()) {
+      reasons[version] = "Unavailable: another version of this load failed";
+      continue;
+    }
+    cancelled = cancelled || absl::IsCancelled(results[i].status());
+    reasons[version] = TritonStatusText(results[i].status());
+    text += fmt::format("version {} is at UNAVAILABLE state: {};\n", version, reasons[version]);
+  }
+  while (!results.empty()) results.pop_back();  // what did load goes, too, newest first
+  parts_.platform->TrimHeap();
+  absl::MutexLock lock(&mutex_);
+  Record& record = records_[source.name];
+  record.stamp.reset();
+  for (const auto& [number, reason] : reasons) {
+    Version& version = record.versions[number];
+    if (version.state == VersionState::kReady) continue;  // the old one serves on
+    version.state = VersionState::kUnavailable;
+    version.reason = reason;
+    version.generation = ++counter_;
+  }
+  PublishLocked(source.name);
+  LOG_INFO("failed to load '{}'", source.name);
+  const std::string message = fmt::format("load failed for model '{}': {}\n", source.name, text);
+  return cancelled ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
+}
+
+void Lifecycle::Impl::Commit(const ModelSource& source, bool keep_stamp,
+                             std::vector<absl::StatusOr<std::unique_ptr<Model>>> results) {
+  // Stage: all that can fail.
+  std::vector<std::shared_ptr<PublishedVersion>> published;
+  for (const auto& result : results) published.push_back(std::make_shared<PublishedVersion>(result->get()));
+  std::vector<Drain> drains;
+  {
+    absl::MutexLock lock(&mutex_);
+    Record& record = records_[source.name];
+    for (auto& [number, version] : record.versions) {
+      if (version.state == VersionState::kReady) WithdrawLocked(source.name, number, version, drains);
+      if (version.state == VersionState::kUnavailable) version.reason = "unloaded";  // no longer wanted
+    }
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      Version& version = record.versions[source.versions[i]];
+      version.state = VersionState::kReady;
+      version.reason.clear();
+      version.generation = ++counter_;
+      version.model = *std::move(results[i]);
+      version.published = std::move(published[i]);
+    }
+    record.stamp.reset();
+    if (keep_stamp) record.stamp = source.stamp;
+    record.known = true;
+    PublishLocked(source.name);
+  }
+  StartDrains(std::move(drains));
+  LOG_INFO("successfully loaded '{}'", source.name);
+}
+
+void Lifecycle::Impl::WithdrawLocked(const std::string& name, std::int64_t number, Version& version,
+                                     std::vector<Drain>& drains) {
+  version.state = VersionState::kUnloading;
+  version.reason.clear();
+  version.generation = ++counter_;
+  drains.push_back(Drain{name, number, version.generation, std::move(version.model), std::move(version.published)});
+  ++records_[name].draining;
+}
+
+void Lifecycle::Impl::StartDrains(std::vector<Drain> drains) {
+  for (Drain& drain : drains) {
+    const std::shared_ptr<PublishedVersion> published = drain.published;
+    published->gate.Close([this, drain = std::move(drain)]() mutable {
+      pool_->Post([this, drain = std::move(drain)]() mutable { FinishDrain(std::move(drain)); });
+    });
+  }
+}
+
+void Lifecycle::Impl::FinishDrain(Drain drain) {
+  const std::string owner = drain.model->scope().owner();
+  drain.model.reset();
+  parts_.platform->TrimHeap();
+  if (const std::size_t left = parts_.ledger->RowsOf(owner).size(); left != 0) {
+    LOG_ERROR("'{}' version {} left {} ledger rows behind", drain.name, drain.version, left);
+  }
+  LOG_INFO("successfully unloaded '{}' version {}", drain.name, drain.version);
+  std::vector<Waiter> waiters;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = records_.find(drain.name);
+    Record& record = it->second;
+    const auto version = record.versions.find(drain.version);
+    if (version != record.versions.end() && version->second.generation == drain.generation) {
+      version->second.state = VersionState::kUnavailable;
+      version->second.reason = "unloaded";
+      PublishLocked(drain.name);
+    }
+    if (--record.draining == 0) {
+      waiters.swap(record.waiters);
+      if (!record.known && !record.busy) records_.erase(it);
+    }
+  }
+  for (Waiter& waiter : waiters) waiter.done(absl::OkStatus());
+}
+
+void Lifecycle::Impl::Unload(std::string name, Done done) {
+  const std::string key = name;
+  Enqueue(key, [this, name = std::move(name), done = std::move(done)]() mutable { RunUnload(name, std::move(done)); });
+}
+
+void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
+  std::vector<Drain> drains;
+  std::uint64_t waiter = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    Record& record = records_[name];
+    record.stamp.reset();
+    for (auto& [number, version] : record.versions) {
+      if (version.state == VersionState::kReady) {
+        WithdrawLocked(name, number, version, drains);
+      } else if (version.state == VersionState::kUnavailable) {
+        version.reason = "unloaded";
+      }
+    }
+    if (record.versions.empty()) record.known = false;
+    PublishLocked(name);
+    if (record.draining != 0) {
+      waiter = ++counter_;
+      record.waiters.push_back(Waiter{waiter, std::move(done)});
+    }
+  }
+  StartDrains(std::move(drains));
+  if (waiter != 0) {
+    pool_->PostAt(absl::Now() + options_.unload_deadline, [this, name, waiter] {
+      Done late;
+      std::int64_t draining = 0;
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto it = records_.find(name);
+        if (it == records_.end()) return;
+        std::vector<Waiter>& waiters = it->second.waiters;
+        const auto found =
+            std::find_if(waiters.begin(), waiters.end(), [&](const Waiter& other) { return other.id == waiter; });
+        if (found == waiters.end()) return;
+        late = std::move(found->done);
+        waiters.erase(found);
+        draining = it->second.draining;
+      }
+      late(absl::DeadlineExceededError(
+          fmt::format("unload of '{}' is not finished: requests are still running in {} of its versions; they are "
+                      "withdrawn and go as soon as the requests end",
+                      name, draining)));
+    });
+  }
+  EndOperation(name);
+  if (waiter == 0) done(absl::OkStatus());
+}
+
+void Lifecycle::Impl::PublishLocked(const std::string& name) {
+  auto next = std::make_shared<RegistrySnapshot>(*parts_.registry->Snapshot());
+  const Record& record = records_[name];
+  if (!record.known) {
+    next->erase(name);
+  } else {
+    auto model = std::make_shared<RegistryModel>();
+    model->name = name;
+    for (const auto& [number, version] : record.versions) {
+      model->versions[number] = VersionEntry{number, version.state, version.reason, version.published};
+    }
+    (*next)[name] = std::move(model);
+  }
+  parts_.registry->Publish(std::move(next));
+}
+
+void Lifecycle::Impl::RefuseLoads() {
+  absl::MutexLock lock(&mutex_);
+  refusing_ = true;
+  for (CancelFlag* cancel : running_) cancel->Cancel();
+}
+
+bool Lifecycle::Impl::IdleLocked() {
+  return std::all_of(records_.begin(), records_.end(), [](const auto& entry) {
+    return !entry.second.busy && entry.second.draining == 0;
+  });
+}
+
+bool Lifecycle::Impl::UnloadAll(absl::Time deadline) {
+  std::vector<std::string> names;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [name, record] : records_) names.push_back(name);
+  }
+  for (const std::string& name : names) Unload(name, [](const absl::Status& /*reported by the log*/) {});
+  absl::MutexLock lock(&mutex_);
+  return mutex_.AwaitWithDeadline(absl::Condition(this, &Impl::IdleLocked), deadline);
+}
+
+void Lifecycle::Impl::Sync(std::optional<std::vector<std::string>> names, Done done) {
+  // Last owner: the callback of the operation that ends last.
+  struct Progress {
+    absl::Mutex mutex;
+    std::size_t open ABSL_GUARDED_BY(mutex) = 1;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+    Done done;
+    void End(const absl::Status& result) {
+      Done finished;
+      absl::Status final_status;
+      {
+        absl::MutexLock lock(&mutex);
+        if (!result.ok() && status.ok()) status = result;
+        if (--open != 0) return;
+        finished = std::move(done);
+        final_status = status;
+      }
+      finished(final_status);
+    }
+  };
+  auto progress = std::make_shared<Progress>();
+  progress->done = std::move(done);
+  const auto add = [&progress] {
+    absl::MutexLock lock(&progress->mutex);
+    ++progress->open;
+  };
+  const absl::StatusOr<std::vector<ModelEntry>> entries = parts_.repository->Names();
+  if (!entries.ok()) {
+    LOG_ERROR("the model repository cannot be listed: {}", MessageOf(entries.status()));
+    progress->End(entries.status());
+    return;
+  }
+  std::set<std::string> wanted;
+  absl::Status duplicates;
+  for (const ModelEntry& entry : *entries) {
+    if (entry.duplicate()) {
+      duplicates = absl::FailedPreconditionError(
+          fmt::format("failed to poll model '{}': not unique across all model repositories", entry.name));
+      LOG_ERROR("{}", MessageOf(duplicates));
+    } else if (!names.has_value()) {
+      wanted.insert(entry.name);
+    }
+  }
+  std::vector<std::string> gone;
+  if (names.has_value()) {
+    wanted.insert(names->begin(), names->end());
+  } else {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [name, record] : records_) {
+      if (record.known && !wanted.contains(name)) gone.push_back(name);
+    }
+  }
+  for (const std::string& name : gone) {
+    add();
+    Unload(name, [this, name, progress](const absl::Status& status) {
+      {
+        absl::MutexLock lock(&mutex_);
+        const auto it = records_.find(name);
+        if (it != records_.end() && !it->second.busy && it->second.draining == 0 && it->second.waiters.empty()) {
+          it->second.known = false;
+          PublishLocked(name);
+          records_.erase(it);
+        }
+      }
+      progress->End(status);
+    });
+  }
+  for (const std::string& name : wanted) {
+    add();
+    Load(name, {}, [progress](const absl::Status& status) { progress->End(status); });
+  }
+  progress->End(duplicates);
+}
+
+void Lifecycle::Impl::Poll() {
+  Sync(std::nullopt, [this](const absl::Status& /*logged where it happened*/) {
+    pool_->PostAt(absl::Now() + options_.poll_interval, [this] { Poll(); });
+  });
+}
+
+}  // namespace tidemark

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "lifecycle/lifecycle.h"
+#include "lifecycle/load_pool.h"
+#include "lifecycle/load_transaction.h"
+
+namespace tidemark {
+
+// The lifecycle's state and its operations; see lifecycle.h for what callers may expect.
+class Lifecycle::Impl {
+ public:
+  Impl(Options options, Parts parts, std::unique_ptr<LoadPool> pool);
+  ~Impl();
+
+  const Options& options() const { return options_; }
+  Parts& parts() { return parts_; }
+  LoadPool& pool() { return *pool_; }
+
+  // Queues the operation behind those of the same model.
+  void Load(std::string name, LoadOverrides overrides, Done done);
+  void Unload(std::string name, Done done);
+
+  // One look at the repository: loads what is new or changed, unloads what is gone; `done` when all of it has ended.
+  // With `names` only those are loaded. An error when a model failed.
+  void Sync(std::optional<std::vector<std::string>> names, Done done);
+  // Sync now and again `poll_interval` after each end.
+  void Poll();
+
+  // Cancels running loads; loads asked for from now on are refused.
+  void RefuseLoads();
+  // Unloads everything; false when requests were still inside at the deadline.
+  bool UnloadAll(absl::Time deadline);
+
+ private:
+  struct Version {
+    VersionState state = VersionState::kUnknown;
+    std::string reason;
+    std::uint64_t generation = 0;  // which load or unload wrote this last
+    std::unique_ptr<Model> model;
+    std::shared_ptr<PublishedVersion> published;
+  };
+  struct Waiter {
+    std::uint64_t id = 0;
+    Done done;
+  };
+  struct Record {
+    std::map<std::int64_t, Version> versions;
+    bool known = false;               // in the registry
+    std::optional<ModelStamp> stamp;  // of the last good load; absent: the next load always runs
+    bool busy = false;
+    std::deque<absl::AnyInvocable<void()>> waiting;
+    int draining = 0;  // versions that are withdrawn and not yet gone
+    std::vector<Waiter> waiters;
+  };
+  // A version that was withdrawn and is on its way out.
+  struct Drain {
+    std::string name;
+    std::int64_t version = 0;
+    std::uint64_t generation = 0;
+    std::unique_ptr<Model> model;
+    std::shared_ptr<PublishedVersion> published;
+  };
+
+  void Enqueue(const std::string& name, absl::AnyInvocable<void()> operation);
+  void EndOperation(const std::string& name);
+
+  absl::Status RunLoad(const std::string& name, const LoadOverrides& overrides);
+  absl::StatusOr<ModelSource> ResolveSource(const std::string& name, const LoadOverrides& overrides,
+                                            std::shared_ptr<Scope>& files);
+  std::vector<absl::StatusOr<std::unique_ptr<Model>>> RunTransactions(const ModelSource& source,
+                                                                      const std::shared_ptr<Scope>& files);
+  absl::StatusOr<std::unique_ptr<Model>> RunVersion(const ModelSource& source, std::int64_t version,
+                                                    const std::shared_ptr<Scope>& files, CancelFlag& cancel);
+  absl::Status FailLoad(const ModelSource& source, std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
+  void Commit(const ModelSource& source, bool keep_stamp,
+              std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
+  void RunUnload(const std::string& name, Done done);
+
+  // Takes the READY version out of service: state UNLOADING (unless it is replaced), its drain appended.
+  void WithdrawLocked(const std::string& name, std::int64_t number, Version& version, std::vector<Drain>& drains)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StartDrains(std::vector<Drain> drains);
+  void FinishDrain(Drain drain);
+  void PublishLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Options options_;
+  Parts parts_;
+
+  absl::Mutex mutex_;
+  std::uint64_t counter_ ABSL_GUARDED_BY(mutex_) = 0;  // generations, attempts, waiters
+  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, Record> records_ ABSL_GUARDED_BY(mutex_);
+  std::set<CancelFlag*> running_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<LoadPool> pool_;  // last: its end waits for the tasks, which use all of the above
+};
+
+}  // namespace tidemark

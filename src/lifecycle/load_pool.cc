@@ -1,0 +1,105 @@
+#include "lifecycle/load_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/status.h"
+
+namespace tidemark {
+
+absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platform& platform, int threads) {
+  auto scope =
+      std::make_unique<Scope>(ledger, platform, "server/load pool",
+                              Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+  auto pool = std::make_unique<LoadPool>(Private(), std::move(scope));
+  LoadPool* self = pool.get();
+  RETURN_IF_ERROR(
+      self->scope_->StartThread("load timer", [self] { self->Timer(); }, [self] { self->Stop(); }, "timer").status());
+  for (int i = 0; i < std::max(threads, 1); ++i) {
+    RETURN_IF_ERROR(
+        self->scope_->StartThread("load", [self] { self->Worker(); }, [self] { self->Stop(); }, "load thread")
+            .status());
+  }
+  return pool;
+}
+
+LoadPool::LoadPool(Private /*only Create*/, std::unique_ptr<Scope> scope) : scope_(std::move(scope)) {}
+
+LoadPool::~LoadPool() { scope_.reset(); }
+
+void LoadPool::Stop() {
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
+  work_.SignalAll();
+  due_changed_.SignalAll();
+}
+
+void LoadPool::Post(Task task) {
+  absl::MutexLock lock(&mutex_);
+  tasks_.push_back(std::move(task));
+  work_.Signal();
+}
+
+void LoadPool::PostAt(absl::Time when, Task task) {
+  absl::MutexLock lock(&mutex_);
+  due_.push_back(Due{when, std::move(task)});
+  due_changed_.Signal();
+}
+
+void LoadPool::Worker() {
+  for (;;) {
+    Task task;
+    {
+      absl::MutexLock lock(&mutex_);
+      while (tasks_.empty() && !stopping_) work_.Wait(&mutex_);
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+void LoadPool::Timer() {
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_) {
+    const auto next =
+        std::min_element(due_.begin(), due_.end(), [](const Due& a, const Due& b) { return a.when < b.when; });
+    if (next == due_.end()) {
+      due_changed_.Wait(&mutex_);
+    } else if (next->when > absl::Now()) {
+      due_changed_.WaitWithDeadline(&mutex_, next->when);
+    } else {
+      tasks_.push_back(std::move(next->task));
+      due_.erase(next);
+      work_.Signal();
+    }
+  }
+}
+
+void LoadPool::RunAll(std::vector<std::function<void()>> tasks) {
+  struct Shared {
+    std::vector<std::function<void()>> tasks;
+    std::atomic<std::size_t> next{0};
+    absl::Mutex mutex;
+    std::size_t done ABSL_GUARDED_BY(mutex) = 0;
+    void Work() {
+      for (std::size_t i = next.fetch_add(1); i < tasks.size(); i = next.fetch_add(1)) {
+        tasks[i]();
+        absl::MutexLock lock(&mutex);
+        ++done;
+      }
+    }
+    bool Finished() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return done == tasks.size(); }
+  };
+  auto shared = std::make_shared<Shared>();  // last owner: a helper that comes too late to find work
+  shared->tasks = std::move(tasks);
+  for (std::size_t i = 1; i < shared->tasks.size(); ++i) Post([shared] { shared->Work(); });
+  shared->Work();
+  absl::MutexLock lock(&shared->mutex);
+  shared->mutex.Await(absl::Condition(shared.get(), &Shared::Finished));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,172 @@
+#include "lifecycle/load_transaction.h"
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "lifecycle/warmup.h"
+#include "repository/config_normalize.h"
+#include "repository/config_validate.h"
+#include "repository/model_directory.h"
+
+namespace tidemark {
+namespace {
+
+// What this server does not schedule yet is refused by name instead of being served wrongly.
+absl::Status RefuseUnscheduled(const inference::ModelConfig& config) {
+  if (config.has_ensemble_scheduling() || config.platform() == "ensemble") {
+    return absl::UnimplementedError(
+        fmt::format("model '{}' is an ensemble ('ensemble_scheduling'); this server does not run ensembles yet",
+                    config.name()));
+  }
+  if (config.has_sequence_batching()) {
+    return absl::UnimplementedError(fmt::format(
+        "model '{}' asks for 'sequence_batching'; this server has no sequence batcher yet", config.name()));
+  }
+  if (config.model_transaction_policy().decoupled()) {
+    return absl::UnimplementedError(
+        fmt::format("model '{}' is decoupled ('model_transaction_policy'); this server does not serve decoupled "
+                    "models yet",
+                    config.name()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LoadTransaction::LoadTransaction(Parts parts, const ModelSource& source, std::int64_t version, std::string owner,
+                                 std::shared_ptr<Scope> files)
+    : parts_(parts), source_(source), version_(version), owner_(std::move(owner)) {
+  model_.files = std::move(files);
+}
+
+LoadTransaction::~LoadTransaction() { RollBack(); }
+
+absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::Run() {
+  absl::StatusOr<std::unique_ptr<Model>> result = absl::InternalError("the load did not run");
+  try {
+    result = RunSteps();
+  } catch (const std::bad_alloc&) {
+    result = absl::ResourceExhaustedError("out of host memory");
+  } catch (const std::exception& error) {
+    result = absl::InternalError(fmt::format("exception: {}", error.what()));
+  } catch (...) {
+    result = absl::InternalError("unknown exception");
+  }
+  if (result.ok()) return result;
+  RollBack();
+  const absl::Status status = parts_.cancel != nullptr && parts_.cancel->cancelled()
+                                  ? absl::CancelledError(fmt::format("load cancelled: {}", MessageOf(result.status())))
+                                  : result.status();
+  std::size_t left = 0;
+  for (const LedgerRow& row : parts_.ledger->RowsOf(owner_)) {
+    if (row.state != RowState::kStranded) ++left;
+  }
+  if (left != 0) LOG_ERROR("a failed load of '{}' left {} ledger rows under '{}'", source_.name, left, owner_);
+  return status;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
+  RETURN_IF_ERROR(Resolve());
+  RETURN_IF_ERROR(Reserve());
+  RETURN_IF_ERROR(Initialise());
+  RETURN_IF_ERROR(WarmUp());
+  if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("after the warm-up");
+  model_.scheduler = std::move(scheduler_);
+  auto model = std::make_unique<Model>(std::move(model_));
+  model->scope().EndLoad();
+  reservation_.Reset();
+  return model;
+}
+
+absl::Status LoadTransaction::Resolve() {
+  config_ = source_.config;
+  RETURN_IF_ERROR(RefuseUnscheduled(config_));
+  ASSIGN_OR_RETURN(backend_, parts_.backends->Get(config_.backend()));
+  InstanceDefaults defaults;
+  if (backend_->default_cpu_instances() > 1) {
+    inference::ModelInstanceGroup preferred;
+    preferred.set_kind(inference::ModelInstanceGroup::KIND_CPU);
+    preferred.set_count(backend_->default_cpu_instances());
+    defaults.preferred.push_back(preferred);
+  }
+  NormalizeInstanceGroups(defaults, &config_);
+  RETURN_IF_ERROR(StatusOf(ValidateInstanceGroups(config_, DeviceFacts{})));
+  RETURN_IF_ERROR(StatusOf(ValidateWarmup(config_)));
+  artifact_.model_name = source_.name;
+  artifact_.version = version_;
+  artifact_.model_directory = source_.directory;
+  artifact_.version_directory = source_.directory / fmt::format("{}", version_);
+  artifact_.auto_complete = parts_.auto_complete;
+  artifact_.cancel = parts_.cancel;
+  return absl::OkStatus();
+}
+
+absl::Status LoadTransaction::Reserve() {
+  if (const std::optional<std::uint64_t> estimate = backend_->EstimateHostBytes(artifact_, config_)) {
+    ASSIGN_OR_RETURN(reservation_, parts_.ledger->Reserve(kHost, *estimate, owner_));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadTransaction::Initialise() {
+  model_.scope = std::make_unique<Scope>(
+      *parts_.ledger, *parts_.platform, owner_,
+      Scope::Options{.cancel = parts_.cancel, .reservation = &reservation_, .resident = false});
+  ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, config_, *model_.scope));
+  inference::ModelConfig completed = model_.backend_model->config();
+  NormalizeConfig(&completed);
+  NormalizeInstanceGroups(InstanceDefaults{}, &completed);
+  RETURN_IF_ERROR(StatusOf(ValidateConfig(completed)));
+  RETURN_IF_ERROR(StatusOf(ValidateModelIo(completed)));
+  std::map<std::string, std::vector<std::string>> labels;
+  for (const inference::ModelOutput& output : completed.output()) {
+    ASSIGN_OR_RETURN(labels[output.name()], ReadLabels(source_.directory, source_.name, output));
+  }
+  model_.info = std::make_unique<ModelInfo>(completed, version_, labels);
+  ASSIGN_OR_RETURN(scheduler_, InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info,
+                                                         *parts_.buffers));
+  return absl::OkStatus();
+}
+
+absl::Status LoadTransaction::WarmUp() {
+  const ModelInfo& info = *model_.info;
+  for (const inference::ModelWarmup& sample : info.config().model_warmup()) {
+    if (sample.batch_size() == 0) {
+      LOG_VERBOSE(1, "Skipping batch 0 warmup sample '{}'", sample.name());
+      continue;
+    }
+    const std::uint32_t rounds = std::max<std::uint32_t>(sample.count(), 1) * sample.batch_size();
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      if (absl::Status status = scheduler_->WarmUp([&] {
+            return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers);
+          });
+          !status.ok()) {
+        return absl::Status(status.code(), fmt::format("failed to run warmup sample '{}': {}; ", sample.name(),
+                                                       MessageOf(status)));
+      }
+    }
+  }
+  if (info.config().model_warmup().empty() && backend_->warms_up_unasked()) {
+    const absl::Status status = scheduler_->WarmUp([&] { return MakeZeroRequest(info, *parts_.buffers); });
+    if (absl::IsResourceExhausted(status) || absl::IsCancelled(status)) return status;
+    // Zeros of a made-up shape are nobody's promise: a model may refuse them and still serve.
+    if (!status.ok()) LOG_VERBOSE(1, "model '{}' refused a batch of zeros: {}", source_.name, MessageOf(status));
+  }
+  return absl::OkStatus();
+}
+
+void LoadTransaction::RollBack() noexcept {
+  scheduler_.reset();
+  model_.scheduler.reset();
+  model_.backend_model.reset();
+  model_.info.reset();
+  model_.scope.reset();
+  model_.files.reset();
+  reservation_.Reset();
+}
+
+}  // namespace tidemark

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/backend_registry.h"
+#include "base/cancel.h"
+#include "inference/instance_scheduler.h"
+#include "inference/model.h"
+#include "repository/model_repository.h"
+#include "resource/buffer_pool.h"
+#include "resource/ledger.h"
+#include "resource/scope.h"
+
+namespace tidemark {
+
+// One attempt to bring one version of a model up. Run goes through the steps Resolve, Reserve, Initialise and Warm up;
+// its result is a Model that is ready to be published, or a status, and then nothing is left: everything taken hangs on
+// the half-built model inside this object, which gives it back newest first.
+//
+// Used by one load thread; another may set the cancel flag.
+class LoadTransaction {
+ public:
+  // All of them outlive the transaction, and those that a model keeps outlive the model.
+  struct Parts {
+    Platform* platform = nullptr;
+    Ledger* ledger = nullptr;
+    BackendRegistry* backends = nullptr;
+    BufferPool* buffers = nullptr;
+    CancelFlag* cancel = nullptr;  // outlives the transaction only; may be null
+    bool auto_complete = true;
+  };
+
+  // `owner` is the path under which the version's rows stand; no other load has it. `files` holds the temporary
+  // directory that the source lies in, or is null; the model keeps it alive (last owner: the last version made from it).
+  LoadTransaction(Parts parts, const ModelSource& source, std::int64_t version, std::string owner,
+                  std::shared_ptr<Scope> files);
+  ~LoadTransaction();
+  LoadTransaction(const LoadTransaction&) = delete;
+  LoadTransaction& operator=(const LoadTransaction&) = delete;
+
+  // Called once. No exception leaves. After an error the version's rows are gone (or stranded).
+  absl::StatusOr<std::unique_ptr<Model>> Run();
+
+ private:
+  absl::StatusOr<std::unique_ptr<Model>> RunSteps();
+  absl::Status Resolve();
+  absl::Status Reserve();
+  absl::Status Initialise();
+  absl::Status WarmUp();
+  void RollBack() noexcept;
+
+  const Parts parts_;
+  const ModelSource& source_;
+  const std::int64_t version_;
+  const std::string owner_;
+
+  Backend* backend_ = nullptr;
+  inference::ModelConfig config_;
+  ModelArtifact artifact_;
+  Reservation reservation_;
+  std::unique_ptr<InstanceScheduler> scheduler_;
+  Model::Parts model_;  // the half-built model, in Model's own order
+};
+
+}  // namespace tidemark
