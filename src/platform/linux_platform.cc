@@ -9,10 +9,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <system_error>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
+#include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "platform/platform.h"
 
@@ -88,14 +91,23 @@ class LinuxPlatform final : public Platform {
     if (error) return ErrnoStatus(error.value(), "no temporary folder");
     std::string name = (root / fmt::format("{}XXXXXX", prefix)).string();
     if (mkdtemp(name.data()) == nullptr) return ErrnoStatus(errno, fmt::format("cannot make '{}'", name));
-    return std::filesystem::path(name);
+    const absl::MutexLock lock(&mutex_);
+    return *temp_directories_.insert(name).first;
   }
 
   absl::Status RemoveTree(const std::filesystem::path& path) override {
     std::error_code error;
     std::filesystem::remove_all(path, error);
     if (error) return ErrnoStatus(error.value(), fmt::format("cannot remove '{}'", path.string()));
+    const absl::MutexLock lock(&mutex_);
+    temp_directories_.erase(path);
     return absl::OkStatus();
+  }
+
+  void RemoveTempDirectories() noexcept override {
+    const absl::MutexLock lock(&mutex_);
+    std::error_code error;  // nothing more can be done about one
+    for (const std::filesystem::path& path : temp_directories_) std::filesystem::remove_all(path, error);
   }
 
   absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) override {
@@ -150,6 +162,9 @@ class LinuxPlatform final : public Platform {
 
  private:
   static constexpr std::size_t kHugePage = 2U << 20;
+
+  absl::Mutex mutex_;
+  std::set<std::filesystem::path> temp_directories_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

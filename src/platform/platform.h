@@ -41,6 +41,9 @@ class Platform {
   // it with all that is in it.
   virtual absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix) = 0;
   virtual absl::Status RemoveTree(const std::filesystem::path& path) = 0;
+  // Removes every directory that MakeTempDirectory made and RemoveTree did not remove: for a process that exits
+  // without undoing the rest.
+  virtual void RemoveTempDirectories() noexcept = 0;
 
   // A shared library, symbols local to it. A plain file name is looked up by the loader's rules.
   virtual absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) = 0;

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backend/backend.h"
+#include "base/log.h"
+#include "lifecycle/lifecycle.h"
+
+namespace tidemark {
+
+// One `--http-restricted-api=<category>[,…]:<key>=<value>`.
+struct RestrictedApi {
+  std::vector<std::string> categories;
+  std::string key;
+  std::string value;
+};
+
+// What `tidemark serve` was told: Triton's options by their names and defaults, and a few of our own.
+struct ServerOptions {
+  std::string id = "triton";
+  std::vector<std::filesystem::path> model_repositories;
+  std::string model_config_name;
+  bool model_namespacing = false;
+  bool auto_complete = true;
+  Lifecycle::Options lifecycle;
+  int exit_timeout_secs = 30;
+
+  bool allow_http = true;
+  std::string http_address = "0.0.0.0";
+  std::uint16_t http_port = 8000;  // 0: any free port
+  bool reuse_http_port = false;
+  int http_threads = 0;  // 0: one for each core
+  std::uint64_t http_max_input_size = 67108864;
+  std::string http_unix_socket;  // ours; empty: none
+  std::string http_port_file;    // ours: the bound port is written here, for those who asked for port 0
+  std::vector<RestrictedApi> http_restricted;
+  std::string http_header_forward_pattern;
+
+  std::uint64_t host_memory_limit = 0;             // ours; 0: none
+  std::uint64_t request_memory_limit = 8ULL << 30;  // ours: bytes of requests and answers at one time
+
+  std::filesystem::path engine_directory;  // ours; empty: beside the executable
+  std::map<std::string, BackendSettings> backend_settings;
+
+  LogSettings log;
+
+  // Options that were given and do nothing in this server, with the reason; logged at start-up.
+  std::vector<std::string> without_effect;
+};
+
+// Reads the command line without the program's name. Both `--opt=value` and `--opt value`, unambiguous prefixes too.
+// INVALID_ARGUMENT with the text to show; for `--help` CANCELLED with the usage text.
+absl::StatusOr<ServerOptions> ParseServerOptions(std::span<char* const> args);
+
+}  // namespace tidemark

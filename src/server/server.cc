@@ -1,0 +1,161 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/identity/identity_backend.h"
+#include "backends/onnxruntime/onnxruntime_backend.h"
+#include "backends/openvino/openvino_backend.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "lifecycle/load_pool.h"
+
+namespace tidemark {
+namespace {
+
+std::filesystem::path DefaultEngineDirectory() {
+  std::error_code error;
+  const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path installed = binary.parent_path().parent_path() / "lib" / "tidemark" / "engines";
+  const std::filesystem::path built = binary.parent_path() / "engines";
+  return std::filesystem::is_directory(built, error) ? built : installed;
+}
+
+}  // namespace
+
+Server::Server(Private /*only Create*/, ServerOptions options) : options_(std::move(options)) {}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
+  auto server = std::make_unique<Server>(Private(), std::move(options));
+  RETURN_IF_ERROR(server->Build());
+  RETURN_IF_ERROR(server->StartHttp());
+  return server;
+}
+
+absl::Status Server::Build() {
+  for (const std::string& line : options_.without_effect) LOG_WARNING("{}", line);
+  platform_ = CreateLinuxPlatform();
+  ledger_ = std::make_unique<Ledger>();
+  if (options_.host_memory_limit != 0) ledger_->SetBudget(kHost, options_.host_memory_limit);
+  BufferPool::Options pool;
+  pool.limit_bytes = options_.request_memory_limit;
+  buffers_ = std::make_unique<BufferPool>(*platform_, pool);
+  backends_ = std::make_unique<BackendRegistry>(
+      *ledger_, *platform_,
+      options_.engine_directory.empty() ? DefaultEngineDirectory() : options_.engine_directory,
+      options_.backend_settings);
+  backends_->Add("identity", &CreateIdentityBackend);
+  backends_->Add("onnxruntime", &CreateOnnxRuntimeBackend);
+  backends_->Add("openvino", &CreateOpenVinoBackend);
+  RepositoryOptions repository;
+  repository.roots = options_.model_repositories;
+  repository.config_name = options_.model_config_name;
+  repository.namespacing = options_.model_namespacing;
+  repository.auto_complete = options_.auto_complete;
+  ASSIGN_OR_RETURN(repository_, ModelRepository::Create(std::move(repository)));
+  registry_ = std::make_unique<Registry>();
+  ASSIGN_OR_RETURN(offload_, LoadPool::Create(*ledger_, *platform_, 1));
+  ASSIGN_OR_RETURN(lifecycle_, Lifecycle::Create(options_.lifecycle,
+                                                 Lifecycle::Parts{.platform = platform_.get(),
+                                                                  .ledger = ledger_.get(),
+                                                                  .registry = registry_.get(),
+                                                                  .repository = repository_.get(),
+                                                                  .backends = backends_.get(),
+                                                                  .buffers = buffers_.get()}));
+  return absl::OkStatus();
+}
+
+absl::Status Server::StartHttp() {
+  const int wanted = options_.http_threads > 0 ? options_.http_threads
+                                               : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  std::vector<EventLoop*> loops;
+  for (int i = 0; i < wanted; ++i) {
+    ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
+    loops.push_back(loop.get());
+    loops_.push_back(std::move(loop));
+  }
+  HttpRoutesOptions routes;
+  routes.server_name = options_.id;
+  routes.server_version = TIDEMARK_VERSION;
+  routes.max_input_bytes = options_.http_max_input_size;
+  for (const RestrictedApi& api : options_.http_restricted) {
+    for (const std::string& category : api.categories) routes.restricted[category] = {api.key, api.value};
+  }
+  routes.header_forward_pattern = options_.http_header_forward_pattern;
+  ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(std::move(routes), HttpRoutes::Parts{
+                                .registry = registry_.get(),
+                                .lifecycle = lifecycle_.get(),
+                                .buffers = buffers_.get(),
+                                .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
+                                  pool->Post(std::move(task));
+                                }}));
+  HttpServerOptions http;
+  http.address = options_.http_address;
+  http.port.reset();
+  if (options_.allow_http) http.port = options_.http_port;
+  http.reuse_port = options_.reuse_http_port;
+  http.unix_path = options_.http_unix_socket;
+  ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), std::move(loops), routes_.get(), buffers_.get()));
+  loop_threads_ = std::make_unique<Scope>(
+      *ledger_, *platform_, "server/event loops",
+      Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+  for (const auto& loop : loops_) {
+    EventLoop* self = loop.get();
+    RETURN_IF_ERROR(
+        loop_threads_->StartThread("event loop", [self] { self->Run(); }, [self] { self->Stop(); }, "event loop")
+            .status());
+  }
+  http_->Start();
+  if (options_.allow_http) LOG_INFO("Started HTTPService at {}:{}", options_.http_address, http_->port());
+  if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
+  WritePortFile();
+  return absl::OkStatus();
+}
+
+void Server::WritePortFile() const {
+  if (options_.http_port_file.empty()) return;
+  const std::filesystem::path path = options_.http_port_file;
+  const std::filesystem::path draft = path.string() + ".new";
+  std::ofstream(draft) << http_->port() << "\n";
+  std::error_code error;
+  std::filesystem::rename(draft, path, error);
+  if (error) LOG_ERROR("cannot write --http-port-file '{}': {}", path.string(), error.message());
+}
+
+absl::Status Server::LoadModels() {
+  const absl::Status status = lifecycle_->StartUp();
+  if (status.ok() || !options_.lifecycle.exit_on_error) return absl::OkStatus();
+  return absl::InternalError(std::string(MessageOf(status)));
+}
+
+absl::Status Server::Stop() {
+  LOG_INFO("Waiting for in-flight requests to complete.");
+  const absl::Time deadline = absl::Now() + absl::Seconds(options_.exit_timeout_secs);
+  if (http_ == nullptr) return lifecycle_->Stop(deadline);
+  // Connections are still served meanwhile: those in flight to their end, new requests with 503.
+  RETURN_IF_ERROR(lifecycle_->Stop(deadline));
+  const absl::Duration left = std::max(deadline - absl::Now(), absl::Seconds(1));
+  http_->Stop(std::chrono::milliseconds(absl::ToInt64Milliseconds(left)));
+  return absl::OkStatus();
+}
+
+Server::~Server() {
+  if (http_ != nullptr) http_->Stop(std::chrono::milliseconds(0));
+  loop_threads_.reset();
+  http_.reset();
+  routes_.reset();
+  offload_.reset();
+  lifecycle_.reset();
+  loops_.clear();
+  registry_.reset();
+  repository_.reset();
+  backends_.reset();
+  buffers_.reset();
+  ledger_.reset();
+}
+
+}  // namespace tidemark

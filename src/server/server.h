@@ -1,0 +1,72 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backend/backend_registry.h"
+#include "frontend/event_loop.h"
+#include "frontend/http/routes.h"
+#include "frontend/http/server.h"
+#include "inference/registry.h"
+#include "lifecycle/load_pool.h"
+#include "lifecycle/lifecycle.h"
+#include "platform/platform.h"
+#include "repository/model_repository.h"
+#include "resource/buffer_pool.h"
+#include "resource/ledger.h"
+#include "resource/scope.h"
+#include "server/options.h"
+
+namespace tidemark {
+
+// The composition root: builds everything in order, owns it, and stops it in reverse. The only place where concrete
+// classes meet. Used by one thread, except port().
+class Server {
+ private:
+  struct Private {};
+
+ public:
+  // Opens the sockets and starts the threads; health answers from now on, models are not loaded yet.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
+  Server(Private, ServerOptions options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Loads the start-up models and goes ready. An error only with exit_on_error.
+  absl::Status LoadModels();
+
+  // Not ready at once; waits for requests in flight up to the exit time-out; unloads; closes. DEADLINE_EXCEEDED when
+  // requests were still running: then RemoveTraces and leave.
+  absl::Status Stop();
+
+  // Removes what would outlive the process. For an exit that does not wait.
+  void RemoveTraces() noexcept { platform_->RemoveTempDirectories(); }
+
+  std::uint16_t http_port() const { return http_ != nullptr ? http_->port() : 0; }
+
+ private:
+  absl::Status Build();
+  absl::Status StartHttp();
+  void WritePortFile() const;
+
+  const ServerOptions options_;
+  std::unique_ptr<Platform> platform_;
+  std::unique_ptr<Ledger> ledger_;
+  std::unique_ptr<BufferPool> buffers_;
+  std::unique_ptr<BackendRegistry> backends_;
+  std::unique_ptr<ModelRepository> repository_;
+  std::unique_ptr<Registry> registry_;
+  std::unique_ptr<LoadPool> offload_;  // blocking look-ups of the front end
+  std::unique_ptr<Lifecycle> lifecycle_;
+  std::vector<std::unique_ptr<EventLoop>> loops_;
+  std::unique_ptr<HttpRoutes> routes_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<Scope> loop_threads_;
+};
+
+}  // namespace tidemark
