@@ -51,8 +51,9 @@ class ModelInfo {
 
  private:
   absl::Status CheckCount(const InferenceRequest& request) const;
-  absl::Status CheckInput(const InferenceRequest& request, const RequestInput& input, const TensorInfo& info,
-                          std::int64_t& batch, bool first) const;
+  absl::Status CheckBatch(const InferenceRequest& request, std::int64_t& batch) const;
+  absl::Status CheckInput(const InferenceRequest& request, const RequestInput& input, const TensorInfo& info) const;
+  absl::Status CheckStrings(const InferenceRequest& request, const RequestInput& input, std::uint64_t expected) const;
   absl::Status DeduceRaw(InferenceRequest& request) const;
 
   const inference::ModelConfig config_;
