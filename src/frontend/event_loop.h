@@ -70,7 +70,8 @@ class EventLoop {
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
-    // Runs the callback once at `deadline` (clock of the loop, nanoseconds), not earlier. kNever: not at all.
+    // Runs the callback once at `deadline` (clock of the loop, nanoseconds), not earlier. kNever: not at all. The
+    // callback must not destroy its timer.
     void Set(std::int64_t deadline);
     void Clear() { deadline_ = kNever; }
     std::int64_t deadline() const { return deadline_; }
@@ -98,6 +99,8 @@ class EventLoop {
   // Any thread.
   bool Post(LoopMailbox::Task task) { return mailbox_->Post(std::move(task)); }
   const std::shared_ptr<LoopMailbox>& mailbox() const { return mailbox_; }
+  // Any thread. False: nobody is inside Run, and what Run did is visible to the caller.
+  bool running() const { return mailbox_->thread_.load(std::memory_order_acquire) != pthread_t{}; }
 
   // Time at which the current round of events began.
   std::int64_t now() const { return now_; }
@@ -122,12 +125,10 @@ class EventLoop {
   const std::shared_ptr<LoopMailbox> mailbox_;  // last owner: see LoopMailbox
   const std::function<std::int64_t()> clock_;
   std::int64_t now_ = 0;
-  std::atomic<bool> stop_{false};
+  bool stop_ = false;
   std::vector<Timer*> timers_;  // binary heap by queued_
   std::vector<Handler*> again_;
-  std::vector<Handler*> calling_;  // again_ of this round
-  std::vector<Handler*> pending_;  // handlers of this round's events; null once removed
-  std::vector<std::uint32_t> pending_events_;
+  std::vector<Handler*> pending_;  // whom this round has still to call; null once removed
   std::vector<LoopMailbox::Task> running_;
 };
 

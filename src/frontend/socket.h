@@ -33,10 +33,16 @@ class UniqueFd {
 // The text of an errno value ("Connection refused"), thread-safe.
 std::string ErrnoText(int error);
 
+// Who may have the port of a listening socket. In both cases later sockets of this user may share it (kShared).
+enum class PortUse {
+  kExclusive,  // nobody has it now
+  kShared,     // others with SO_REUSEPORT may have it already
+};
+
 // A non-blocking TCP listening socket on `address` (a numeric IPv4 or IPv6 address, a host name, or empty for all IPv4
-// interfaces) and `port` (0: any free one). SO_REUSEPORT is set when `reuse_port`, so that further sockets can share the
-// port. Errors: INVALID_ARGUMENT for an address that is none; ALREADY_EXISTS with Triton's "Socket 'A:P' already in use ".
-absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::uint16_t port, bool reuse_port);
+// interfaces) and `port` (0: any free one). INVALID_ARGUMENT for an address that is none; ALREADY_EXISTS with Triton's
+// text "Socket 'A:P' already in use ".
+absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::uint16_t port, PortUse use);
 
 // The port a TCP socket is bound to.
 absl::StatusOr<std::uint16_t> LocalPort(int fd);

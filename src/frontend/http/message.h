@@ -153,8 +153,9 @@ class ResponseSender {
   void Send(HttpResponse response);
 
   // `callback` runs once when the client goes away before the answer was sent: on the loop's thread, or here when it is
-  // gone already. It must be short, must not block and must not call this sender. After Send (or the sender's
-  // destruction) has returned it neither runs nor will run. One callback per request.
+  // gone already. It must be short and must not block, and it owns what it touches: it may still be running on the loop
+  // when Send returns on another thread, but it never begins after Send. One callback per request. A client that has
+  // shut down its sending side counts as gone, as it cannot be told from one that closed; an answer is still written.
   void OnDisconnect(absl::AnyInvocable<void()> callback);
 
   // True when the client is known to be gone: an answer would not be read.

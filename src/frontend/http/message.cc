@@ -1,0 +1,211 @@
+#include "frontend/http/message.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "frontend/http/connection.h"
+#include "frontend/http/exchange.h"
+
+namespace tidemark {
+namespace {
+
+char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+
+void AppendJsonString(std::string_view text, std::string* out) {
+  for (const char c : text) {
+    switch (c) {
+      case '"': *out += "\\\""; break;
+      case '\\': *out += "\\\\"; break;
+      case '\b': *out += "\\b"; break;
+      case '\f': *out += "\\f"; break;
+      case '\n': *out += "\\n"; break;
+      case '\r': *out += "\\r"; break;
+      case '\t': *out += "\\t"; break;
+      default:
+        if (static_cast<unsigned char>(c) < 0x20) {
+          *out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
+        } else {
+          out->push_back(c);
+        }
+    }
+  }
+}
+
+}  // namespace
+
+bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i] && Lower(a[i]) != Lower(b[i])) return false;
+  }
+  return true;
+}
+
+std::optional<std::uint64_t> ParseDecimal(std::string_view text) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
+  if (text.empty()) return std::nullopt;
+  std::uint64_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return std::nullopt;
+    const std::uint64_t digit = static_cast<std::uint64_t>(c - '0');
+    if (value > (kMax - digit) / 10) return std::nullopt;
+    value = value * 10 + digit;
+  }
+  return value;
+}
+
+std::string_view ReasonPhrase(int status) {
+  switch (status) {
+    case 100: return "Continue";
+    case 200: return "OK";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Not Allowed";  // Triton's, for "Method Not Allowed"
+    case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 413: return "Content Too Large";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 499: return "Client Closed Request";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 505: return "HTTP Version Not Supported";
+    default: return "Unknown";
+  }
+}
+
+std::optional<std::string_view> HttpRequest::Find(std::string_view name) const {
+  for (const HttpHeader& header : headers_) {
+    if (EqualsIgnoreCase(header.name, name)) return header.value;
+  }
+  return std::nullopt;
+}
+
+void HttpResponse::AddHeader(std::string_view name, std::string_view value) {
+  const auto put = [this](std::string_view text) {
+    for (const char c : text) headers_.push_back(c == '\r' || c == '\n' || c == '\0' ? ' ' : c);
+  };
+  if (EqualsIgnoreCase(name, "content-type")) has_content_type_ = true;
+  headers_.reserve(headers_.size() + name.size() + value.size() + 4);
+  put(name);
+  headers_.push_back(':');
+  headers_.push_back(' ');
+  put(value);
+  headers_.push_back('\r');
+  headers_.push_back('\n');
+}
+
+void HttpResponse::SetContentType(std::string_view value) { AddHeader("Content-Type", value); }
+
+void HttpResponse::Append(std::string text) {
+  if (text.empty()) return;
+  body_bytes_ += text.size();
+  Part& part = parts_.emplace_back();
+  part.owner = std::move(text);
+}
+
+void HttpResponse::Append(Buffer buffer) {
+  const std::span<const std::byte> bytes = buffer.bytes();
+  Append(std::move(buffer), bytes);
+}
+
+void HttpResponse::Append(Buffer buffer, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  body_bytes_ += bytes.size();
+  Part& part = parts_.emplace_back();
+  part.bytes = bytes;
+  part.owner = std::move(buffer);
+}
+
+void HttpResponse::Append(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
+  if (bytes.empty()) return;
+  body_bytes_ += bytes.size();
+  Part& part = parts_.emplace_back();
+  part.bytes = bytes;
+  if (owner != nullptr) part.owner = std::move(owner);
+}
+
+std::span<const std::byte> HttpResponse::Part::view() const {
+  if (const auto* text = std::get_if<std::string>(&owner)) return std::as_bytes(std::span(*text));
+  return bytes;
+}
+
+HttpResponse MakeErrorResponse(int status, std::string_view message, std::string_view content_type) {
+  HttpResponse response(status);
+  if (!content_type.empty()) response.SetContentType(content_type);
+  std::string body = "{\"error\":\"";
+  AppendJsonString(message, &body);
+  body += "\"}";
+  response.Append(std::move(body));
+  return response;
+}
+
+ResponseSender& ResponseSender::operator=(ResponseSender&& other) noexcept {
+  if (this != &other) {
+    ResponseSender old(std::move(exchange_));
+    exchange_ = std::move(other.exchange_);
+  }
+  return *this;
+}
+
+ResponseSender::~ResponseSender() {
+  if (exchange_ == nullptr) return;
+  HttpResponse response = MakeErrorResponse(500, "the request was dropped without an answer");
+  response.set_close();
+  Send(std::move(response));
+}
+
+void ResponseSender::Send(HttpResponse response) {
+  std::shared_ptr<HttpExchange> exchange = std::move(exchange_);
+  exchange_ = nullptr;
+  absl::AnyInvocable<void()> callback;
+  {
+    absl::MutexLock lock(&exchange->mutex_);
+    exchange->sent_ = true;
+    callback = std::move(exchange->on_disconnect_);
+    exchange->on_disconnect_ = nullptr;
+  }
+  if (exchange->mailbox_->InLoopThread()) {
+    if (exchange->connection_ != nullptr) exchange->connection_->OnResponse(std::move(response));
+    return;
+  }
+  exchange->response_ = std::move(response);
+  const std::shared_ptr<LoopMailbox> mailbox = exchange->mailbox_;  // the task may be the exchange's last owner
+  mailbox->Post([exchange = std::move(exchange)] {
+    if (exchange->connection_ != nullptr) {
+      exchange->connection_->OnResponse(std::move(exchange->response_));
+    } else {
+      exchange->response_ = HttpResponse();
+    }
+  });
+}
+
+void ResponseSender::OnDisconnect(absl::AnyInvocable<void()> callback) {
+  {
+    absl::MutexLock lock(&exchange_->mutex_);
+    if (!exchange_->gone_) {
+      exchange_->on_disconnect_ = std::move(callback);
+      return;
+    }
+  }
+  callback();
+}
+
+bool ResponseSender::disconnected() const {
+  absl::MutexLock lock(&exchange_->mutex_);
+  return exchange_->gone_;
+}
+
+std::string ResponseSender::TakeSpareString() {
+  std::string text = std::move(exchange_->spare_);
+  exchange_->spare_ = {};
+  text.clear();
+  return text;
+}
+
+}  // namespace tidemark
