@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""The same work against Tidemark and, where it is there, NVIDIA's tritonserver, in one run; prints ratios.
+
+The peer is the `tritonserver` of PyPI's nvidia-pytriton wheel (tools/setup.sh bench puts it into .deps/tritonserver). It
+carries the Python backend only, so its identity is a Python model; loads of ONNX models are compared with the bare engine
+(an onnxruntime.InferenceSession of one thread in this process). CPU is the server's own, from schedstat of all its threads;
+it tells more than latency on a machine that is shared. Rounds alternate between the servers; medians are printed.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+
+from conftest import addsub_model, identity_model, weights_model  # noqa: E402
+from onnx import TensorProto  # noqa: E402
+from served import Served, binary, make_model  # noqa: E402
+
+IDENTITY = ('backend: "{}"\ninput {{ name: "INPUT0" data_type: TYPE_FP32 dims: -1 }}\n'
+            'output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: -1 }}\n')
+ECHO = """import triton_python_backend_utils as pb
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb.InferenceResponse([pb.Tensor("OUTPUT0", pb.get_input_tensor_by_name(r, "INPUT0").as_numpy())])
+                for r in requests]
+"""
+
+
+class Peer:
+    """NVIDIA's server from the wheel, with the interface of Served that this file needs."""
+
+    def __init__(self, wheel, repository):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"127.0.0.1:{self.port}"
+        home = wheel / "pytriton" / "tritonserver"
+        environment = dict(os.environ, LD_LIBRARY_PATH=str(wheel / "nvidia_pytriton.libs"))
+        self.process = subprocess.Popen(
+            [str(home / "bin" / "tritonserver"), f"--model-repository={repository}", "--http-address=127.0.0.1",
+             f"--http-port={self.port}", "--allow-grpc=false", "--allow-metrics=false",
+             "--model-control-mode=explicit", "--load-model=*", f"--backend-directory={home / 'backends'}"],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 60
+        while self.get("/v2/health/ready")[0] != 200:
+            if time.monotonic() > end or self.process.poll() is not None:
+                raise RuntimeError("the peer did not start")
+
+    request, get, post, load, unload = Served.request, None, Served.post, Served.load, Served.unload
+
+    def get(self, path):
+        try:
+            return self.request("GET", path)
+        except OSError:
+            return 0, b""
+
+    def stop(self):
+        self.process.terminate()
+        return self.process.wait(60)
+
+
+def server_cpu_ns(pid):
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((task / "schedstat").read_text().split()[0])
+    return total
+
+
+def wrk(server, path, seconds, connections, body=None, header=0):
+    """CPU µs a request, requests/s, p50 µs and p99 µs of `connections` closed loops."""
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        if body is not None:
+            with tempfile.NamedTemporaryFile(delete=False) as data:
+                data.write(body)
+            script.write(f'local f = io.open("{data.name}", "rb")\nwrk.method = "POST"\nwrk.body = f:read("*a")\n'
+                         f'wrk.headers["Inference-Header-Content-Length"] = "{header}"\n')
+        script.write('function done(s, l, r) io.write(string.format("RESULT %d %d %f %f %d\\n", s.requests, s.duration, '
+                     'l:percentile(50), l:percentile(99), s.errors.status + s.errors.read + s.errors.timeout)) end\n')
+        script.flush()
+        before = server_cpu_ns(server.process.pid)
+        answer = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script.name,
+                                 f"http://{server.url}{path}"], capture_output=True, text=True, check=True).stdout
+        cpu = server_cpu_ns(server.process.pid) - before
+    if body is not None:
+        os.unlink(data.name)
+    requests, micros, p50, p99, errors = (float(x) for x in re.search(r"RESULT (.*)", answer).group(1).split())
+    if errors:
+        raise RuntimeError(f"{int(errors)} errors from {path}: {answer}")
+    return {"CPU µs": cpu / 1000 / requests, "req/s": requests / micros * 1e6, "p50 µs": p50, "p99 µs": p99}
+
+
+def infer_body(elements):
+    size = 4 * elements
+    head = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [elements],
+                                   "parameters": {"binary_data_size": size}}],
+                       "parameters": {"binary_data_output": True}}).encode()
+    return head + bytes(size), len(head)
+
+
+class Cycles:
+    """Loads and unloads over one kept-alive connection, timed."""
+
+    def __init__(self, server):
+        self.connection = http.client.HTTPConnection(server.url)
+
+    def post(self, path):
+        start = time.perf_counter()
+        self.connection.request("POST", path)
+        answer = self.connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {body.decode()}")
+        return (time.perf_counter() - start) * 1000
+
+    def cycle(self, model):
+        return {"load ms": self.post(f"/v2/repository/models/{model}/load"),
+                "unload ms": self.post(f"/v2/repository/models/{model}/unload")}
+
+
+def median_of(rows):
+    return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
+def show(title, ours, other=None, other_name="tritonserver"):
+    print(f"\n{title}")
+    for key, value in ours.items():
+        line = f"  {key:<10} tidemark {value:>12,.2f}"
+        if other and key in other:
+            line += f"   {other_name} {other[key]:>12,.2f}   ratio {value / other[key]:.3f}"
+        print(line, flush=True)
+
+
+def bare_session_ms(path, rounds):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        session = onnxruntime.InferenceSession(str(path), options)
+        loaded = time.perf_counter()
+        del session
+        times.append({"load ms": (loaded - start) * 1000, "unload ms": (time.perf_counter() - loaded) * 1000})
+    return median_of(times)
+
+
+def requests_part(server, peer, arguments):
+    small, small_head = infer_body(256)
+    large, large_head = infer_body(1 << 20)
+    cases = [("1 KiB binary identity, 1 connection", "/v2/models/identity/infer", 1, small, small_head),
+             ("1 KiB binary identity, 16 connections", "/v2/models/identity/infer", 16, small, small_head),
+             ("4 MiB binary identity, 1 connection", "/v2/models/identity/infer", 1, large, large_head),
+             ("health, 1 connection", "/v2/health/live", 1, None, 0),
+             ("health, 16 connections", "/v2/health/live", 16, None, 0)]
+    for title, path, connections, body, head in cases:
+        rows = {id(server): [], id(peer): []}
+        for turn in range(arguments.rounds):
+            order = [server, peer] if turn % 2 == 0 else [peer, server]
+            for one in filter(None, order):
+                rows[id(one)].append(wrk(one, path, arguments.seconds, connections, body, head))
+        show(title, median_of(rows[id(server)]), median_of(rows[id(peer)]) if peer else None)
+    onnx = [wrk(server, "/v2/models/onnx_identity/infer", arguments.seconds, 1, small, small_head)
+            for _ in range(arguments.rounds)]
+    show("1 KiB binary ONNX identity, 1 connection (no peer: the wheel has no ONNX backend)", median_of(onnx))
+
+
+def loads_part(server, peer, repository, arguments):
+    cycles = Cycles(server)
+    server.unload("tiny")
+    ours = median_of([cycles.cycle("tiny") for _ in range(arguments.cycles)])
+    show("tiny ONNX: load + unload, unload answered when the memory is back; against the bare engine", ours,
+         bare_session_ms(repository / "tiny" / "1" / "model.onnx", arguments.cycles), "bare session")
+    if peer:
+        theirs = Cycles(peer)
+        peer.unload("identity")
+        server.unload("identity")
+        show("identity: load + unload (peer: a Python model, its unload answered before it is done)",
+             median_of([cycles.cycle("identity") for _ in range(20)]),
+             median_of([theirs.cycle("identity") for _ in range(5)]))
+    for name, title in (("weights", "64 MiB ONNX, full configuration"), ("weights_bare", "64 MiB ONNX, no configuration")):
+        server.unload(name)
+        ours, bare = [], []
+        for _ in range(arguments.rounds):
+            ours.append(cycles.cycle(name))
+            bare.append(bare_session_ms(repository / name / "1" / "model.onnx", 1))
+        show(title + "; against the bare engine", median_of(ours), median_of(bare), "bare session")
+    serial, together = [], []
+    for _ in range(arguments.rounds):
+        serial.append(sum(cycles.post(f"/v2/repository/models/{m}/load") for m in ("weights", "weights_bare")))
+        for m in ("weights", "weights_bare"):
+            cycles.post(f"/v2/repository/models/{m}/unload")
+        threads = [threading.Thread(target=Cycles(server).post, args=(f"/v2/repository/models/{m}/load",))
+                   for m in ("weights", "weights_bare")]
+        start = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        together.append((time.perf_counter() - start) * 1000)
+        for m in ("weights", "weights_bare"):
+            cycles.post(f"/v2/repository/models/{m}/unload")
+    print(f"\ntwo 64 MiB loads: one after the other {statistics.median(serial):.1f} ms, at once "
+          f"{statistics.median(together):.1f} ms: {statistics.median(serial) / statistics.median(together):.2f}×")
+
+
+def health_part(server, arguments):
+    stop = threading.Event()
+    loads = [0]
+
+    def churn():
+        cycles = Cycles(server)
+        while not stop.is_set():
+            cycles.cycle("weights")
+            loads[0] += 1
+
+    quiet = wrk(server, "/v2/health/ready", arguments.seconds, 1)
+    thread = threading.Thread(target=churn)
+    thread.start()
+    busy = wrk(server, "/v2/health/ready", arguments.seconds * 3, 1)
+    stop.set()
+    thread.join()
+    print(f"\nhealth p99 while a 64 MiB model loads and unloads ({loads[0]} times): {busy['p99 µs']:.0f} µs, "
+          f"quiet {quiet['p99 µs']:.0f} µs")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=pathlib.Path, default=ROOT / ".deps" / "tritonserver")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--cycles", type=int, default=200)
+    parser.add_argument("--parts", default="requests,loads,health")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        repository, theirs = pathlib.Path(folder, "ours"), pathlib.Path(folder, "peer")
+        make_model(repository, "identity", b"", IDENTITY.format("identity"), filename="unused")
+        make_model(theirs, "identity", ECHO.encode(), IDENTITY.format("python"), filename="model.py")
+        make_model(repository, "onnx_identity", identity_model(TensorProto.FLOAT), IDENTITY.format("onnxruntime"))
+        make_model(repository, "tiny", addsub_model())
+        weights = weights_model(64)
+        columns = 64 * 256
+        make_model(repository, "weights", weights,
+                   'backend: "onnxruntime" max_batch_size: 4\ninput { name: "INPUT0" data_type: TYPE_FP32 dims: 1024 }\n'
+                   f'output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: {columns} }}\n')
+        make_model(repository, "weights_bare", weights)
+        del weights
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(Served(repository, "--load-model=identity", "--load-model=onnx_identity",
+                                                log=pathlib.Path(folder, "log")))
+            peer = None
+            if (arguments.peer / "pytriton" / "tritonserver" / "bin" / "tritonserver").exists():
+                peer = Peer(arguments.peer.resolve(), theirs)
+                stack.callback(peer.stop)
+            else:
+                print(f"no peer in {arguments.peer}: run tools/setup.sh bench")
+            print(f"tidemark: {binary()}")
+            parts = arguments.parts.split(",")
+            if "requests" in parts:
+                requests_part(server, peer, arguments)
+            if "loads" in parts:
+                loads_part(server, peer, repository, arguments)
+            if "health" in parts:
+                health_part(server, arguments)
+
+
+if __name__ == "__main__":
+    main()
