@@ -248,7 +248,7 @@ HttpConnection::Progress HttpConnection::AdvanceChunks() {
     in_next_ += step.consumed;
     switch (step.result) {
       case ChunkedDecoder::Result::kData:
-        if (!GrowChunkedBody(step.data.size(), chunks_.remaining())) return Progress::kGoOn;
+        if (!GrowChunkedBody(step.data.size())) return Progress::kGoOn;
         std::memcpy(body_.data() + body_offset_ + body_size_, step.data.data(), step.data.size());
         body_size_ += step.data.size();
         continue;
@@ -262,6 +262,10 @@ HttpConnection::Progress HttpConnection::AdvanceChunks() {
       case ChunkedDecoder::Result::kNeedMore:
         break;
     }
+    if (body_size_ + chunks_.remaining() > context_.limits.body_bytes) {
+      FailTooLarge();
+      return Progress::kGoOn;
+    }
     if (!readable_) return Progress::kWait;
     if (turn_bytes_ >= kTurnBytes) {
       context_.loop->CallAgain(this);
@@ -271,7 +275,7 @@ HttpConnection::Progress HttpConnection::AdvanceChunks() {
     in_next_ = in_end_ = in_begin_ + parser_.head_bytes();
     MakeInputRoom();
     const std::size_t direct = static_cast<std::size_t>(std::min<std::uint64_t>(chunks_.remaining(), kReceiveBytes));
-    if (!GrowChunkedBody(direct, chunks_.remaining() - direct)) return Progress::kGoOn;
+    if (!GrowChunkedBody(direct)) return Progress::kGoOn;
     const bool whole = direct == chunks_.remaining();
     const std::size_t got = Receive(body_.data() + body_offset_ + body_size_, direct, in_.get() + in_end_,
                                     whole ? in_capacity_ - in_end_ : 0);
@@ -283,12 +287,14 @@ HttpConnection::Progress HttpConnection::AdvanceChunks() {
   }
 }
 
-// Room for `more` bytes behind what a chunked body has already; `later` bytes are announced behind those. False after
-// Fail.
-bool HttpConnection::GrowChunkedBody(std::size_t more, std::uint64_t later) {
-  const std::uint64_t limit = context_.limits.body_bytes;
-  if (body_size_ + more + later > limit) {
-    Fail(413, fmt::format("chunked request body exceeds the maximum of {} bytes", limit));
+void HttpConnection::FailTooLarge() {
+  Fail(413, fmt::format("chunked request body exceeds the maximum of {} bytes", context_.limits.body_bytes));
+}
+
+// Room for `more` bytes behind what a chunked body has already. False after Fail.
+bool HttpConnection::GrowChunkedBody(std::size_t more) {
+  if (body_size_ + more > context_.limits.body_bytes) {
+    FailTooLarge();
     return false;
   }
   const std::size_t needed = body_size_ + more;

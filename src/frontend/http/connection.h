@@ -84,7 +84,8 @@ class HttpConnection : public EventLoop::Handler {
 
   Progress BeginBody();
   bool AllocateBody(std::size_t bytes);
-  bool GrowChunkedBody(std::size_t more, std::uint64_t later);
+  bool GrowChunkedBody(std::size_t more);
+  void FailTooLarge();
   void Dispatch();
   void PrepareExchange();
   void BeginWindow();
