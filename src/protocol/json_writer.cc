@@ -1,0 +1,230 @@
+#include "protocol/json_writer.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "protocol/half.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::size_t kLongestNumber = 32;
+
+constexpr std::string_view kHex = "0123456789ABCDEF";
+
+// What a byte becomes inside a string: 0 itself, 'u' \u00XX, else a backslash and this letter.
+constexpr std::array<char, 256> kEscapes = [] {
+  std::array<char, 256> table{};
+  for (std::size_t c = 0; c < 0x20; ++c) table[c] = 'u';
+  table['\b'] = 'b';
+  table['\f'] = 'f';
+  table['\n'] = 'n';
+  table['\r'] = 'r';
+  table['\t'] = 't';
+  table['"'] = '"';
+  table['\\'] = '\\';
+  return table;
+}();
+
+char EscapeOf(char c) { return kEscapes[static_cast<unsigned char>(c)]; }
+
+char* Put(char* out, std::string_view text) {
+  std::memcpy(out, text.data(), text.size());
+  return out + text.size();
+}
+
+// `digits` * 10^`exponent` in the writer's layout, `digits` without trailing zeros.
+char* WriteDecimal(char* out, std::uint64_t digits, int exponent) {
+  char text[20];
+  const auto length = static_cast<int>(std::to_chars(text, text + sizeof(text), digits).ptr - text);
+  const auto size = static_cast<std::size_t>(length);
+  const int point = length + exponent;  // 10^(point-1) <= value < 10^point
+  if (exponent >= 0 && point <= 21) {
+    out = Put(out, {text, size});
+    std::memset(out, '0', static_cast<std::size_t>(exponent));
+    return Put(out + exponent, ".0");
+  }
+  if (point > 0 && point <= 21) {
+    out = Put(out, {text, static_cast<std::size_t>(point)});
+    *out++ = '.';
+    return Put(out, {text + point, size - static_cast<std::size_t>(point)});
+  }
+  if (point > -6 && point <= 0) {
+    out = Put(out, "0.");
+    std::memset(out, '0', static_cast<std::size_t>(-point));
+    return Put(out - point, {text, size});
+  }
+  *out++ = text[0];
+  if (length > 1) {
+    *out++ = '.';
+    out = Put(out, {text + 1, size - 1});
+  }
+  *out++ = 'e';
+  return std::to_chars(out, out + 8, point - 1).ptr;
+}
+
+// Shortest digits that read back as the same T.
+template <typename T>
+char* WriteFloating(char* out, T value) {
+  if (std::isnan(value)) return Put(out, "NaN");
+  if (std::signbit(value)) {
+    *out++ = '-';
+    value = -value;
+  }
+  if (std::isinf(value)) return Put(out, "Infinity");
+  if (value == 0) return Put(out, "0.0");
+  // Dragonbox as fmt carries it; the documented road there, format_to, takes twice as long.
+  const auto decimal = fmt::detail::dragonbox::to_decimal(value);
+  std::uint64_t digits = decimal.significand;
+  int exponent = decimal.exponent;
+  while (digits % 10 == 0) {
+    digits /= 10;
+    ++exponent;
+  }
+  return WriteDecimal(out, digits, exponent);
+}
+
+// One element at `data` as it stands in the array.
+template <typename T, typename Write>
+void AppendArray(std::string& out, std::span<const std::byte> data, Write&& write) {
+  char chunk[4096];
+  char* p = chunk;
+  *p++ = '[';
+  for (std::size_t at = 0; at + sizeof(T) <= data.size(); at += sizeof(T)) {
+    if (p > chunk + sizeof(chunk) - kLongestNumber - 2) {
+      out.append(chunk, static_cast<std::size_t>(p - chunk));
+      p = chunk;
+    }
+    if (at != 0) *p++ = ',';
+    T value;
+    std::memcpy(&value, data.data() + at, sizeof(value));
+    p = write(p, value);
+  }
+  *p++ = ']';
+  out.append(chunk, static_cast<std::size_t>(p - chunk));
+}
+
+template <typename T>
+void AppendIntegers(std::string& out, std::span<const std::byte> data) {
+  AppendArray<T>(out, data, [](char* p, T value) { return std::to_chars(p, p + kLongestNumber, value).ptr; });
+}
+
+template <typename T>
+void AppendFloats(std::string& out, std::span<const std::byte> data) {
+  AppendArray<T>(out, data, [](char* p, T value) { return WriteFloating(p, value); });
+}
+
+}  // namespace
+
+void AppendJsonString(std::string& out, std::string_view text) {
+  out += '"';
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char escape = EscapeOf(text[i]);
+    if (escape == 0) continue;
+    out.append(text, from, i - from);
+    from = i + 1;
+    out += '\\';
+    out += escape;
+    if (escape == 'u') {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      out += "00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+  }
+  out.append(text, from);
+  out += '"';
+}
+
+void AppendJsonInt(std::string& out, std::int64_t value) {
+  char text[kLongestNumber];
+  out.append(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+
+void AppendJsonUint(std::string& out, std::uint64_t value) {
+  char text[kLongestNumber];
+  out.append(text, std::to_chars(text, text + sizeof(text), value).ptr);
+}
+
+void AppendJsonDouble(std::string& out, double value) {
+  char text[kLongestNumber];
+  out.append(text, WriteFloating(text, value));
+}
+
+void AppendJsonShape(std::string& out, std::span<const std::int64_t> shape) {
+  out += '[';
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i != 0) out += ',';
+    AppendJsonInt(out, shape[i]);
+  }
+  out += ']';
+}
+
+void AppendJsonElements(std::string& out, DataType type, std::span<const std::byte> data) {
+  switch (type) {
+    case DataType::kBool:
+      return AppendArray<std::uint8_t>(out, data, [](char* p, std::uint8_t value) {
+        return Put(p, value != 0 ? std::string_view("true") : std::string_view("false"));
+      });
+    case DataType::kUint8:
+      return AppendIntegers<std::uint8_t>(out, data);
+    case DataType::kUint16:
+      return AppendIntegers<std::uint16_t>(out, data);
+    case DataType::kUint32:
+      return AppendIntegers<std::uint32_t>(out, data);
+    case DataType::kUint64:
+      return AppendIntegers<std::uint64_t>(out, data);
+    case DataType::kInt8:
+      return AppendIntegers<std::int8_t>(out, data);
+    case DataType::kInt16:
+      return AppendIntegers<std::int16_t>(out, data);
+    case DataType::kInt32:
+      return AppendIntegers<std::int32_t>(out, data);
+    case DataType::kInt64:
+      return AppendIntegers<std::int64_t>(out, data);
+    case DataType::kFp32:
+      return AppendFloats<float>(out, data);
+    case DataType::kFp64:
+      return AppendFloats<double>(out, data);
+    case DataType::kFp16:
+      return AppendArray<std::uint16_t>(out, data,
+                                        [](char* p, std::uint16_t value) { return WriteFloating(p, HalfToFloat(value)); });
+    case DataType::kBf16:
+      return AppendArray<std::uint16_t>(out, data,
+                                        [](char* p, std::uint16_t value) { return WriteFloating(p, Bf16ToFloat(value)); });
+    case DataType::kInvalid:
+    case DataType::kBytes:
+      break;
+  }
+  out += "[]";
+}
+
+bool AppendJsonStrings(std::string& out, std::span<const std::byte> data, std::uint64_t count) {
+  const std::size_t before = out.size();
+  out += '[';
+  std::uint64_t written = 0;
+  while (!data.empty()) {
+    std::uint32_t length = 0;
+    if (written == count || data.size() < sizeof(length)) break;
+    std::memcpy(&length, data.data(), sizeof(length));
+    if (data.size() - sizeof(length) < length) break;
+    if (written++ != 0) out += ',';
+    AppendJsonString(out, {reinterpret_cast<const char*>(data.data()) + sizeof(length), length});
+    data = data.subspan(sizeof(length) + length);
+  }
+  if (!data.empty() || written != count) {
+    out.resize(before);
+    return false;
+  }
+  out += ']';
+  return true;
+}
+
+}  // namespace tidemark
