@@ -19,7 +19,14 @@ absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platf
       self->scope_->StartThread("load timer", [self] { self->Timer(); }, [self] { self->Stop(); }, "timer").status());
   for (int i = 0; i < std::max(threads, 1); ++i) {
     RETURN_IF_ERROR(
-        self->scope_->StartThread("load", [self] { self->Worker(); }, [self] { self->Stop(); }, "load thread")
+        self->scope_
+            ->StartThread(
+                "load",
+                [self, &platform] {
+                  platform.LowerThreadPriority();
+                  self->Worker();
+                },
+                [self] { self->Stop(); }, "load thread")
             .status());
   }
   return pool;

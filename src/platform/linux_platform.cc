@@ -2,14 +2,16 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <set>
+#include <map>
 #include <system_error>
 #include <thread>
 
@@ -91,8 +93,16 @@ class LinuxPlatform final : public Platform {
     if (error) return ErrnoStatus(error.value(), "no temporary folder");
     std::string name = (root / fmt::format("{}XXXXXX", prefix)).string();
     if (mkdtemp(name.data()) == nullptr) return ErrnoStatus(errno, fmt::format("cannot make '{}'", name));
+    const int fd = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      const absl::Status status = ErrnoStatus(errno, fmt::format("cannot lock '{}'", name));
+      if (fd >= 0) close(fd);
+      std::filesystem::remove(name, error);
+      return status;
+    }
     const absl::MutexLock lock(&mutex_);
-    return *temp_directories_.insert(name).first;
+    temp_directories_.emplace(name, fd);
+    return std::filesystem::path(name);
   }
 
   absl::Status RemoveTree(const std::filesystem::path& path) override {
@@ -100,14 +110,35 @@ class LinuxPlatform final : public Platform {
     std::filesystem::remove_all(path, error);
     if (error) return ErrnoStatus(error.value(), fmt::format("cannot remove '{}'", path.string()));
     const absl::MutexLock lock(&mutex_);
-    temp_directories_.erase(path);
+    if (const auto it = temp_directories_.find(path); it != temp_directories_.end()) {
+      close(it->second);
+      temp_directories_.erase(it);
+    }
     return absl::OkStatus();
   }
 
   void RemoveTempDirectories() noexcept override {
     const absl::MutexLock lock(&mutex_);
     std::error_code error;  // nothing more can be done about one
-    for (const std::filesystem::path& path : temp_directories_) std::filesystem::remove_all(path, error);
+    for (const auto& [path, fd] : temp_directories_) std::filesystem::remove_all(path, error);
+  }
+
+  int RemoveStaleTempDirectories(std::string_view prefix) override {
+    std::error_code error;
+    int removed = 0;
+    for (std::filesystem::directory_iterator it(std::filesystem::temp_directory_path(error), error), end;
+         !error && it != end; it.increment(error)) {
+      if (!it->path().filename().string().starts_with(prefix)) continue;
+      const int fd = open(it->path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      if (fd < 0) continue;
+      const absl::Cleanup close_fd = [fd] { close(fd); };
+      struct stat info {};
+      if (fstat(fd, &info) != 0 || info.st_uid != geteuid() || flock(fd, LOCK_EX | LOCK_NB) != 0) continue;
+      std::error_code ignored;
+      std::filesystem::remove_all(it->path(), ignored);
+      if (!ignored) ++removed;
+    }
+    return removed;
   }
 
   absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) override {
@@ -158,13 +189,18 @@ class LinuxPlatform final : public Platform {
     return create();
   }
 
+  void LowerThreadPriority() override {
+    constexpr int kNice = 10;
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // advice: without it loads only compete harder
+  }
+
   void TrimHeap() override { malloc_trim(0); }
 
  private:
   static constexpr std::size_t kHugePage = 2U << 20;
 
   absl::Mutex mutex_;
-  std::set<std::filesystem::path> temp_directories_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::filesystem::path, int> temp_directories_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -37,13 +37,16 @@ class Platform {
   virtual absl::StatusOr<MappedFile> MapFile(const std::filesystem::path& path) = 0;
   virtual absl::Status UnmapFile(MappedFile file) = 0;
 
-  // A new, empty directory (mode 0700) in the temporary folder, its name beginning with `prefix`; RemoveTree deletes
-  // it with all that is in it.
+  // A new, empty directory (mode 0700) in the temporary folder, its name beginning with `prefix`, locked (flock) for as
+  // long as it is ours; RemoveTree deletes it with all that is in it.
   virtual absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix) = 0;
   virtual absl::Status RemoveTree(const std::filesystem::path& path) = 0;
   // Removes every directory that MakeTempDirectory made and RemoveTree did not remove: for a process that exits
   // without undoing the rest.
   virtual void RemoveTempDirectories() noexcept = 0;
+  // Removes directories of that prefix that a process made which is no longer there (nobody holds their lock): what a
+  // SIGKILL left. Returns how many.
+  virtual int RemoveStaleTempDirectories(std::string_view /*prefix*/) { return 0; }
 
   // A shared library, symbols local to it. A plain file name is looked up by the loader's rules.
   virtual absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) = 0;
@@ -59,6 +62,9 @@ class Platform {
   // An acquisition that an engine makes for us (a session, a context): runs `create` and returns what it returned. It
   // goes through here so that whoever wraps the platform meets it like every other acquisition. Exceptions pass.
   virtual absl::Status Foreign(std::string_view site, absl::FunctionRef<absl::Status()> create) = 0;
+
+  // From now on the calling thread gives way to others that want the processor: for loads beside requests.
+  virtual void LowerThreadPriority() {}
 
   // Gives pages that the C library's allocator keeps for later back to the kernel. Takes nothing; may take
   // milliseconds; never called on a request thread.

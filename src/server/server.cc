@@ -39,6 +39,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
 absl::Status Server::Build() {
   for (const std::string& line : options_.without_effect) LOG_WARNING("{}", line);
   platform_ = CreateLinuxPlatform();
+  if (const int stale = platform_->RemoveStaleTempDirectories("tidemark-"); stale > 0) {
+    LOG_INFO("removed {} temporary directories of processes that are gone", stale);
+  }
   ledger_ = std::make_unique<Ledger>();
   if (options_.host_memory_limit != 0) ledger_->SetBudget(kHost, options_.host_memory_limit);
   BufferPool::Options pool;
