@@ -81,7 +81,8 @@ struct RepositoryClient::Connection {
 
 RepositoryClient::RepositoryClient(Endpoint endpoint, std::chrono::seconds timeout, CancelFlag* cancel)
     : connection_(std::make_unique<Connection>(endpoint, cancel)) {
-  connection_->client.set_keep_alive(true);
+  // A connection for each request: one that stays open would come and go in the descriptors that are counted.
+  connection_->client.set_keep_alive(false);
   connection_->client.set_tcp_nodelay(true);
   connection_->client.set_connection_timeout(5);
   connection_->client.set_read_timeout(timeout.count());

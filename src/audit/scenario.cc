@@ -161,7 +161,6 @@ absl::Status Runner::Spawn() {
 }
 
 absl::Status Runner::Attach() {
-  ASSIGN_OR_RETURN(endpoint_, ParseEndpoint(options_.url));
   int pid = options_.pid;
   if (pid == 0) {
     const auto found = reader_->FindListener(endpoint_.port);
@@ -408,10 +407,15 @@ void Runner::ReportCycle(const Cycle& cycle) {
 }
 
 absl::Status Runner::Scenario() {
-  RETURN_IF_ERROR(options_.spawn.empty() ? Attach() : Spawn());
+  if (options_.spawn.empty()) {
+    ASSIGN_OR_RETURN(endpoint_, ParseEndpoint(options_.url));
+  } else {
+    RETURN_IF_ERROR(Spawn());
+  }
   record_.environment.url = fmt::format("{}:{}", endpoint_.host, endpoint_.port);
   client_ = std::make_unique<RepositoryClient>(endpoint_, options_.load_timeout, cancel_);
   RETURN_IF_ERROR(AwaitReady());
+  if (options_.spawn.empty()) RETURN_IF_ERROR(Attach());
   DescribeServer(*client_, record_.environment);
   if (const auto index = client_->Index(); options_.spawn.empty() && index.ok()) {
     was_loaded_ = std::any_of(index->begin(), index->end(), [&](const IndexEntry& entry) {

@@ -118,22 +118,22 @@ Judgement Judge(const Record& record, int index) {
     judgement.reason = fmt::format("{}: some readings are missing", quantity.label);
   } else if (grows && level_up) {
     judgement.outcome = Outcome::kLeak;
-    judgement.reason = fmt::format("{} grows by {} and ended {} from the mark", quantity.label, growth_text, above_text);
+    judgement.reason = fmt::format("{}: growth of {}, ended {} from the mark", quantity.label, growth_text, above_text);
   } else if (judgement.noise > quantity.tolerance) {
     judgement.reason = fmt::format("{}: the samples of one reading differ by {}, more than the tolerance of {}",
                                    quantity.label, FormatAmount(judgement.noise, quantity.unit),
                                    FormatAmount(quantity.tolerance, quantity.unit));
   } else if (grows) {
     judgement.reason = fmt::format(
-        "{} seems to grow by {}, but ended {} from the mark, within the tolerance of {}; run more cycles (--cycles)",
+        "{}: growth of {} is likely, but it ended {} from the mark, within the tolerance of {}; run more cycles (--cycles)",
         quantity.label, growth_text, above_text, FormatAmount(quantity.tolerance, quantity.unit));
   } else if (level_up) {
     judgement.reason = fmt::format(
-        "{} ended {} from the mark without steady growth ({}): retained once, or a leak that more cycles would show",
+        "{}: ended {} from the mark without steady growth ({}): retained once, or a leak that more cycles would show",
         quantity.label, above_text, growth_text);
   } else {
     judgement.outcome = Outcome::kNoLeak;
-    judgement.reason = fmt::format("{} came back to the mark: {} after {} failed loads, {}; growth of {} per cycle "
+    judgement.reason = fmt::format("{}: back at the mark ({}) after {} failed loads, {}; a growth of {} per cycle "
                                    "would have been seen", quantity.label, above_text, levels.failed.size(),
                                    growth_text, FormatAmount(judgement.sensitivity, quantity.unit));
   }
@@ -186,8 +186,8 @@ Verdict MakeVerdict(const Record& record) {
         return j.outcome == Outcome::kLeak && record.quantities[static_cast<std::size_t>(j.quantity)].judged;
       });
       const Quantity& quantity = record.quantities[static_cast<std::size_t>(leak->quantity)];
-      verdict.headline = fmt::format("Leak: {} grows by {} with each of {} {}.", quantity.label,
-                                     FormatAmount(leak->growth, quantity.unit), failed, loads);
+      verdict.headline = fmt::format("Leak: {} {} with each of {} {}.", quantity.label,
+                                     FormatAmount(leak->growth, quantity.unit, true), failed, loads);
       break;
     }
     case Outcome::kCouldNotTell:
