@@ -91,7 +91,6 @@ void HttpResponse::AddHeader(std::string_view name, std::string_view value) {
     for (const char c : text) headers_.push_back(c == '\r' || c == '\n' || c == '\0' ? ' ' : c);
   };
   if (EqualsIgnoreCase(name, "content-type")) has_content_type_ = true;
-  headers_.reserve(headers_.size() + name.size() + value.size() + 4);
   put(name);
   headers_.push_back(':');
   headers_.push_back(' ');

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -126,7 +128,7 @@ class HttpResponse {
   bool close_ = false;
   bool has_content_type_ = false;
   std::size_t body_bytes_ = 0;
-  absl::InlinedVector<char, 160> headers_;  // complete lines
+  fmt::basic_memory_buffer<char, 160> headers_;  // complete lines
   absl::InlinedVector<Part, 3> parts_;
 };
 
