@@ -25,7 +25,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
 
-from conftest import addsub_model, identity_model, weights_model  # noqa: E402
+from onnx_models import addsub_model, identity_model, weights_model  # noqa: E402
 from onnx import TensorProto  # noqa: E402
 from served import Served, binary, make_model  # noqa: E402
 

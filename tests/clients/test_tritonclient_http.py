@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tritonclient.http as sync_client
 import tritonclient.http.aio as aio_client
-from conftest import DTYPES, addsub_model
+from onnx_models import DTYPES, addsub_model
 from tritonclient.utils import InferenceServerException
 
 # Called by the tests below. test_no_method_is_left_out holds this list against the client.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from served import Served, ServedSession, make_model
 
-import conftest as models
+import onnx_models as models
 from onnx import TensorProto
 
 MIB = 1 << 20
