@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Installs what Tidemark needs, on Debian 12 or 13 and Ubuntu 24.04, as root or with sudo.
+#   tools/setup.sh build    Debian packages, and the engines' libraries into .deps/engines (default)
+#   tools/setup.sh test     the same, and a Python environment for the client tests and the demo in .venv
+#   tools/setup.sh bench    the same, and the tritonserver of NVIDIA's wheel into .deps/tritonserver, to compare with
+# Everything but the packages stays inside this checkout. A second run looks and finds nothing to do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export DEBIAN_FRONTEND=noninteractive
+
+mode=${1:-build}
+case "$mode" in build|test|bench) ;; *) sed -n '2,6p' "$0"; exit 2;; esac
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+[ -r /etc/os-release ] || die "no /etc/os-release: this needs Debian 12 or 13, or Ubuntu 24.04"
+. /etc/os-release
+case "${ID:-}:${VERSION_ID:-}" in
+  debian:12) clang_rt=libclang-rt-14-dev;;
+  debian:13) clang_rt=libclang-rt-19-dev;;
+  ubuntu:24.04) clang_rt=libclang-rt-18-dev;;
+  *) die "found ${PRETTY_NAME:-an unknown system}; expected Debian 12 or 13, or Ubuntu 24.04";;
+esac
+
+packages=(g++ cmake ninja-build ccache pkg-config make git
+  libabsl-dev libprotobuf-dev protobuf-compiler libspdlog-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
+  zlib1g-dev libssl-dev libcpp-httplib-dev libgtest-dev libgmock-dev libbenchmark-dev
+  clang lld "$clang_rt" python3 python3-venv python3-pip curl unzip ca-certificates procps)
+
+# name, version, platform's tag of the wheel, its sha256. Wheels are taken by the machine's platform; the Python tag
+# only names one of several wheels that carry the same library.
+case "$(uname -m)" in
+  x86_64)
+    ort_platform=manylinux_2_28_x86_64
+    ort_sha=99e1074c4b2197accd5073052a465361be17b89c093b8ffb6e6bd8f986c52df8
+    ov_platform=manylinux_2_28_x86_64
+    ov_sha=6b4375c17ddcac83a5180349e2e2bb811185c261066e2a920659892d58ef0e3b;;
+  aarch64)
+    ort_platform=manylinux_2_28_aarch64
+    ort_sha=e36c187006e7a7c8b8d6d57f1a209dd63f52430dca6c282b177718ad6b841054
+    ov_platform=manylinux_2_35_aarch64
+    ov_sha=82efccb2f9f1bdc7e5a1996e05a3b719ebff9232dd54b44150d6d2e983a86b7d;;
+  *) die "no engine wheels for $(uname -m); expected x86_64 or aarch64";;
+esac
+ort_version=1.32.0
+ov_version=2026.4.1
+triton_version=0.7.0
+triton_platform=manylinux_2_35_x86_64
+triton_sha=21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"
+  elif command -v sudo >/dev/null; then sudo --preserve-env=DEBIAN_FRONTEND "$@"
+  else die "packages are missing and this is neither root nor is there sudo: install them by hand: $*"; fi
+}
+
+install_packages() {
+  local missing=() name
+  for name in "${packages[@]}"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+  done
+  if [ ${#missing[@]} = 0 ]; then say "${#packages[@]} packages: all installed"; return; fi
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  as_root apt-get update -qq
+  as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# stamped FOLDER TEXT: was FOLDER finished from exactly this TEXT?
+stamped() { [ "$(cat "$1/.stamp" 2>/dev/null)" = "$2" ]; }
+
+# fetch_wheel NAME VERSION PLATFORM SHA256: the wheel's path in $wheel, checked.
+fetch_wheel() {
+  mkdir -p .deps/wheels
+  [ -x .deps/pip/bin/pip ] || python3 -m venv .deps/pip
+  # pip itself checks the hash, before anything is unpacked.
+  printf '%s==%s --hash=sha256:%s\n' "$1" "$2" "$4" > ".deps/wheels/$1.txt"
+  say "fetching $1 $2 for $3"
+  .deps/pip/bin/pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --platform "$3" --python-version 312 -d .deps/wheels -r ".deps/wheels/$1.txt"
+  wheel=$(ls .deps/wheels/"${1//-/_}"-"$2"*"$3".whl)
+  printf '%s  %s\n' "$4" "$wheel" | sha256sum -c --quiet -
+}
+
+# Moves a finished folder into its place: a run that is interrupted leaves the old one or none.
+put() { printf '%s' "$3" > "$1/.stamp"; rm -rf "$2"; mv "$1" "$2"; }
+
+install_onnxruntime() {
+  local to=.deps/engines/onnxruntime stamp="2 $ort_version $ort_sha"
+  if stamped $to "$stamp"; then say "ONNX Runtime $ort_version: there"; return; fi
+  fetch_wheel onnxruntime $ort_version $ort_platform $ort_sha
+  rm -rf .deps/new && mkdir -p .deps/new .deps/engines
+  unzip -q -j "$wheel" "onnxruntime/capi/libonnxruntime.so.$ort_version" onnxruntime/LICENSE onnxruntime/ThirdPartyNotices.txt -d .deps/new
+  ln -s "libonnxruntime.so.$ort_version" .deps/new/libonnxruntime.so
+  ln -s "libonnxruntime.so.$ort_version" .deps/new/libonnxruntime.so.1
+  put .deps/new $to "$stamp"; rm -f "$wheel"
+}
+
+install_openvino() {
+  local to=.deps/engines/openvino stamp="2 $ov_version $ov_sha" library
+  if stamped $to "$stamp"; then say "OpenVINO $ov_version: there"; return; fi
+  fetch_wheel openvino $ov_version $ov_platform $ov_sha
+  rm -rf .deps/new .deps/unpacked && mkdir -p .deps/new/libs .deps/engines
+  # The GPU and NPU plugins, other front ends and the Python modules stay behind; what the CMake package names is kept.
+  unzip -q "$wheel" 'openvino/include/*' 'openvino/cmake/*' 'openvino/libs/*' 'openvino-*/*' -d .deps/unpacked
+  mv .deps/unpacked/openvino/include .deps/unpacked/openvino/cmake .deps/new/
+  for library in .deps/unpacked/openvino/libs/*; do
+    case "$(basename "$library")" in
+      *_gpu_plugin* | *_npu_plugin* | *_auto_*plugin* | *_hetero_plugin* | cache.json | *.pc) ;;
+      *) mv "$library" .deps/new/libs/;;
+    esac
+  done
+  mkdir -p .deps/new/licenses
+  find .deps/unpacked/openvino-*.dist-info/licenses -type f -exec cp {} .deps/new/licenses/ \;
+  put .deps/new $to "$stamp"; rm -rf .deps/unpacked "$wheel"
+}
+
+install_python() {
+  local stamp; stamp=$(cat tests/clients/requirements.txt tests/clients/requirements-nodeps.txt tools/setup.sh <(python3 --version) | sha256sum)
+  if stamped .venv "$stamp"; then say "Python environment: there"; return; fi
+  say "making the Python environment .venv (client libraries and real models for tests and demo)"
+  rm -rf .venv; python3 -m venv .venv
+  .venv/bin/pip install -q --disable-pip-version-check -r tests/clients/requirements.txt
+  # These two ship the models that are served, but ask for frameworks of gigabytes that are not needed for that.
+  .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tests/clients/requirements-nodeps.txt
+  printf '%s' "$stamp" > .venv/.stamp
+}
+
+install_peer() {
+  local to=.deps/tritonserver stamp="2 $triton_version $triton_sha"
+  [ "$(uname -m)" = x86_64 ] || { say "the peer exists for x86_64 only: skipped"; return; }
+  if stamped $to "$stamp"; then say "tritonserver of nvidia-pytriton $triton_version: there"; return; fi
+  fetch_wheel nvidia-pytriton $triton_version $triton_platform $triton_sha
+  rm -rf .deps/new && mkdir -p .deps/new
+  unzip -q "$wheel" -d .deps/new
+  chmod +x .deps/new/pytriton/tritonserver/bin/*
+  put .deps/new $to "$stamp"; rm -f "$wheel"
+}
+
+install_packages
+install_onnxruntime
+install_openvino
+if [ "$mode" != build ]; then install_python; fi
+if [ "$mode" = bench ]; then install_peer; fi
+say "ready ($mode)"
