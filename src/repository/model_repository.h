@@ -74,6 +74,9 @@ struct RepositoryOptions {
 // writes, never throws; concurrent edits of the repository lead to an error or to one of the two states, never to
 // a crash.
 class ModelRepository {
+ private:
+  struct Private {};
+
  public:
   // INVALID_ARGUMENT when there is no root ("--model-repository must be specified") or one is no directory
   // ("repository path is not a valid directory").
@@ -102,9 +105,10 @@ class ModelRepository {
 
   const RepositoryOptions& options() const { return options_; }
 
- private:
-  explicit ModelRepository(RepositoryOptions options) : options_(std::move(options)) {}
+  // For Create only.
+  ModelRepository(Private, RepositoryOptions options) : options_(std::move(options)) {}
 
+ private:
   const RepositoryOptions options_;
 };
 

@@ -1,0 +1,176 @@
+#include "repository/model_repository.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "repository/config_normalize.h"
+#include "repository/config_text.h"
+
+namespace tidemark {
+namespace fs = std::filesystem;
+namespace {
+
+std::string ModelNotFound(std::string_view name) {
+  return fmt::format("failed to poll model '{}': model not found in any model repository.", name);
+}
+
+void LogAndKeep(std::vector<Finding> findings, bool errors, ModelSource* source) {
+  for (Finding& finding : findings) {
+    if (errors) {
+      LOG_ERROR("{}", finding.message);
+    } else {
+      LOG_WARNING("{}", finding.message);
+    }
+    source->warnings.push_back(std::move(finding));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(RepositoryOptions options) {
+  if (options.roots.empty()) return absl::InvalidArgumentError("--model-repository must be specified");
+  if (const std::string& config = options.config_name; config.find('/') != std::string::npos || config == "..") {
+    return absl::InvalidArgumentError(
+        fmt::format("--model-config-name must be the name of a file below configs/, found '{}'", config));
+  }
+  std::vector<fs::path> roots;
+  for (const fs::path& root : options.roots) {
+    std::error_code error;
+    if (!fs::is_directory(root, error)) {
+      return absl::InvalidArgumentError("repository path is not a valid directory\n" +
+                                        fmt::format("found: '{}'", root.string()));
+    }
+    // The same directory given twice is one root, not a duplicate of each of its models.
+    const bool known = std::any_of(roots.begin(), roots.end(),
+                                   [&](const fs::path& other) { return fs::equivalent(root, other, error); });
+    if (!known) roots.push_back(root);
+  }
+  options.roots = std::move(roots);
+  return std::make_unique<ModelRepository>(Private{}, std::move(options));
+}
+
+absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
+  std::map<std::pair<std::string, std::string>, std::vector<fs::path>> found;
+  for (const fs::path& root : options_.roots) {
+    std::error_code error;
+    for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+      std::error_code ignored;
+      if (!it->is_directory(ignored)) continue;
+      const std::string model_namespace = options_.namespacing ? root.string() : std::string();
+      found[{model_namespace, it->path().filename().string()}].push_back(it->path());
+    }
+    if (error) {
+      return absl::UnavailableError(
+          fmt::format("failed to list model repository {}: {}", root.string(), error.message()));
+    }
+  }
+  std::vector<ModelEntry> entries;
+  entries.reserve(found.size());
+  for (auto& [key, directories] : found) {
+    entries.push_back({.model_namespace = key.first, .name = key.second, .directories = std::move(directories)});
+  }
+  return entries;
+}
+
+std::vector<ModelEntry> ModelRepository::Find(std::string_view name) const {
+  std::vector<ModelEntry> entries;
+  if (!ValidateLoadName(name).ok()) return entries;
+  for (const fs::path& root : options_.roots) {
+    const fs::path directory = root / name;
+    std::error_code error;
+    if (!fs::is_directory(directory, error)) continue;
+    if (options_.namespacing || entries.empty()) {
+      entries.push_back({.model_namespace = options_.namespacing ? root.string() : std::string(),
+                         .name = std::string(name),
+                         .directories = {directory}});
+    } else {
+      entries.front().directories.push_back(directory);
+    }
+  }
+  return entries;
+}
+
+absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, const LoadOverrides& overrides,
+                                                     std::string_view model_namespace) const {
+  RETURN_IF_ERROR(ValidateLoadName(name));
+  if (!overrides.files.empty()) {
+    return absl::InternalError("file overrides must be written to a directory, and resolved there");
+  }
+  std::vector<ModelEntry> entries = Find(name);
+  if (!model_namespace.empty()) {
+    std::erase_if(entries, [&](const ModelEntry& entry) { return entry.model_namespace != model_namespace; });
+  }
+  if (entries.empty()) return absl::NotFoundError(ModelNotFound(name));
+  if (entries.size() > 1) {
+    return absl::FailedPreconditionError(
+        fmt::format("There are {} identifiers of model '{}' in global map, model namespace must be provided to resolve "
+                    "ambiguity.",
+                    entries.size(), name));
+  }
+  if (entries.front().duplicate()) {
+    return absl::FailedPreconditionError(
+        fmt::format("failed to poll model '{}': not unique across all model repositories", name));
+  }
+  return ResolveIn(name, entries.front().model_namespace, entries.front().directories.front(), overrides);
+}
+
+absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, std::string_view model_namespace,
+                                                       const fs::path& directory,
+                                                       const LoadOverrides& overrides) const {
+  ModelSource source;
+  source.name = std::string(name);
+  source.model_namespace = std::string(model_namespace);
+  source.directory = directory;
+  source.stamp = StampOf(directory);
+  source.config_from_override = overrides.config_json.has_value();
+
+  inference::ModelConfig& config = source.config;
+  if (overrides.config_json) {
+    auto parsed = ParseConfigJson(*overrides.config_json);
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(fmt::format("Invalid config override: {}", MessageOf(parsed.status())));
+    }
+    config = *std::move(parsed);
+  } else {
+    const fs::path file = ConfigFileOf(directory, options_.config_name);
+    auto text = ReadFile(file, "text file");
+    if (text.ok()) {
+      ASSIGN_OR_RETURN(config, ParseConfigText(*text, file.string()));
+    } else if (!absl::IsNotFound(text.status()) || !options_.auto_complete) {
+      return text.status();
+    } else if (std::error_code error; !fs::is_directory(directory, error)) {
+      return absl::NotFoundError(ModelNotFound(name));  // removed a moment ago
+    }
+  }
+
+  RETURN_IF_ERROR(CompleteBackendFields(name, ListFirstSubdirectory(directory), &config));
+  NormalizeConfig(&config);
+  std::vector<Finding> findings = ValidateConfig(config);
+  if (!options_.auto_complete) {
+    std::vector<Finding> io = ValidateModelIo(config);
+    findings.insert(findings.end(), std::make_move_iterator(io.begin()), std::make_move_iterator(io.end()));
+  }
+  if (config.name() != name) {
+    findings.push_back(
+        {.field = "name",
+         .message = fmt::format("unexpected directory name '{}' for model '{}', directory name must equal model name",
+                                name, config.name())});
+  }
+  RETURN_IF_ERROR(StatusOf(findings));
+
+  ASSIGN_OR_RETURN(VersionScan scan, ScanVersions(directory));
+  LogAndKeep(std::move(scan.warnings), false, &source);
+  VersionSelection selection = SelectVersions(config, scan.versions);
+  source.versions = std::move(selection.versions);
+  LogAndKeep(std::move(selection.errors), true, &source);
+  return source;
+}
+
+}  // namespace tidemark
