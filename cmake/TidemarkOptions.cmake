@@ -13,6 +13,37 @@ if(TIDEMARK_SANITIZE)
   if(TIDEMARK_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=all)
   endif()
+  if(TIDEMARK_SANITIZE MATCHES "thread")
+    # Debian's Abseil is built without the sanitizer: our calls of its locks go through a shim that tells it about them.
+    add_library(tidemark_tsan_sync STATIC ${CMAKE_SOURCE_DIR}/cmake/tsan_absl_sync.cc)
+    target_link_libraries(tidemark_tsan_sync PUBLIC absl::synchronization absl::time)
+    target_link_libraries(tidemark_options INTERFACE tidemark_tsan_sync)
+    foreach(symbol
+            _ZN4absl7debian35Mutex4LockEv
+            _ZN4absl7debian35Mutex10ReaderLockEv
+            _ZN4absl7debian35Mutex6UnlockEv
+            _ZN4absl7debian35Mutex12ReaderUnlockEv
+            _ZN4absl7debian35Mutex7TryLockEv
+            _ZN4absl7debian35Mutex13ReaderTryLockEv
+            _ZN4absl7debian35Mutex8LockWhenERKNS0_9ConditionE
+            _ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE
+            _ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE
+            _ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE
+            _ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE
+            _ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE
+            _ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE
+            _ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE
+            _ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE
+            _ZN4absl7debian37CondVar4WaitEPNS0_5MutexE
+            _ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE
+            _ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE
+            _ZN4absl7debian312Notification6NotifyEv
+            _ZNK4absl7debian312Notification19WaitForNotificationEv
+            _ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE
+            _ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE)
+      target_link_options(tidemark_options INTERFACE -Wl,--wrap=${symbol})
+    endforeach()
+  endif()
   if(TIDEMARK_SANITIZE MATCHES "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     add_compile_options(-Wno-error=tsan)
   endif()
