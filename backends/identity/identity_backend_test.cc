@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "platform/platform.h"
+#include "tests/support/real_platform.h"
 
 namespace tidemark {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "platform/platform.h"
+#include "tests/support/real_platform.h"
 
 namespace tidemark {
 namespace {

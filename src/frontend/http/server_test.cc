@@ -20,7 +20,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
-#include "platform/platform.h"
+#include "tests/support/real_platform.h"
 
 namespace tidemark {
 namespace {
