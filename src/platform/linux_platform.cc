@@ -65,7 +65,8 @@ class LinuxPlatform final : public Platform {
   }
 
   absl::StatusOr<MappedFile> MapFile(const std::filesystem::path& path) override {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: opening a pipe that somebody put in the place of a model must not wait for its writer.
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) return ErrnoStatus(errno, fmt::format("cannot open '{}'", path.string()));
     const absl::Cleanup close_fd = [fd] { close(fd); };
     struct stat info {};
@@ -93,16 +94,23 @@ class LinuxPlatform final : public Platform {
     if (error) return ErrnoStatus(error.value(), "no temporary folder");
     std::string name = (root / fmt::format("{}XXXXXX", prefix)).string();
     if (mkdtemp(name.data()) == nullptr) return ErrnoStatus(errno, fmt::format("cannot make '{}'", name));
-    const int fd = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
-      const absl::Status status = ErrnoStatus(errno, fmt::format("cannot lock '{}'", name));
+    int fd = -1;
+    absl::Cleanup undo = [&name, &fd] {  // also when remembering it runs out of memory
       if (fd >= 0) close(fd);
-      std::filesystem::remove(name, error);
-      return status;
+      rmdir(name.c_str());
+    };
+    fd = open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0) {
+      const int why = errno;
+      return ErrnoStatus(why, fmt::format("cannot lock '{}'", name));
     }
-    const absl::MutexLock lock(&mutex_);
-    temp_directories_.emplace(name, fd);
-    return std::filesystem::path(name);
+    std::filesystem::path path(name);
+    {
+      const absl::MutexLock lock(&mutex_);
+      temp_directories_.emplace(path, fd);
+    }
+    std::move(undo).Cancel();
+    return path;
   }
 
   absl::Status RemoveTree(const std::filesystem::path& path) override {
