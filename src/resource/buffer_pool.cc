@@ -1,8 +1,10 @@
 #include "resource/buffer_pool.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -13,6 +15,16 @@ void Buffer::Reset() noexcept {
   pool_->Return(std::exchange(data_, nullptr), capacity_);
   pool_ = nullptr;
   size_ = capacity_ = 0;
+}
+
+BufferPool::BufferPool(Platform& platform, Options options) : platform_(platform), options_(options) {
+  // Giving back must not need memory: the lists have their room from the start.
+  for (SizeClass& size_class : classes_) {
+    absl::MutexLock lock(&size_class.mutex);
+    size_class.free.reserve(options_.cached_per_class);
+  }
+  absl::MutexLock lock(&large_mutex_);
+  large_.reserve(options_.cached_large_bytes >> kMaxShift);  // each is larger than 1 MiB
 }
 
 BufferPool::~BufferPool() {
@@ -39,6 +51,7 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
   }
   std::byte* data = nullptr;
   std::size_t actual = block;
+  absl::Cleanup count_back = [this, &actual] { used_.fetch_sub(actual, std::memory_order_relaxed); };
   if (small) {
     SizeClass& size_class = classes_[static_cast<std::size_t>(std::countr_zero(block)) - kMinShift];
     {
@@ -56,6 +69,7 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
       for (auto it = large_.begin(); it != large_.end(); ++it) {
         if (it->second < block || it->second > block + block / 4) continue;
         data = it->first;
+        used_.fetch_add(it->second - block, std::memory_order_relaxed);
         actual = it->second;
         large_bytes_ -= actual;
         cached_.fetch_sub(actual, std::memory_order_relaxed);
@@ -67,12 +81,11 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
       absl::StatusOr<std::byte*> mapped = platform_.MapMemory(block);
       if (mapped.ok()) data = *mapped;
     }
-    used_.fetch_add(actual - block, std::memory_order_relaxed);
   }
   if (data == nullptr) {
-    used_.fetch_sub(actual, std::memory_order_relaxed);
     return absl::ResourceExhaustedError(fmt::format("no memory for a request buffer of {} bytes", bytes));
   }
+  std::move(count_back).Cancel();
   return Buffer(this, data, bytes, actual - kPadding);
 }
 
@@ -108,23 +121,22 @@ void BufferPool::Return(std::byte* data, std::size_t capacity) noexcept {
 
 void BufferPool::Trim() noexcept {
   for (std::size_t i = 0; i < classes_.size(); ++i) {
-    std::vector<std::byte*> blocks;
+    absl::MutexLock lock(&classes_[i].mutex);
+    cached_.fetch_sub(classes_[i].free.size() << (i + kMinShift), std::memory_order_relaxed);
+    for (std::byte* block : classes_[i].free) std::free(block);
+    classes_[i].free.clear();  // the list keeps its room
+  }
+  for (;;) {
+    std::pair<std::byte*, std::size_t> block;
     {
-      absl::MutexLock lock(&classes_[i].mutex);
-      blocks.swap(classes_[i].free);
+      absl::MutexLock lock(&large_mutex_);
+      if (large_.empty()) return;
+      block = large_.back();
+      large_.pop_back();
+      large_bytes_ -= block.second;
+      cached_.fetch_sub(block.second, std::memory_order_relaxed);
     }
-    cached_.fetch_sub(blocks.size() << (i + kMinShift), std::memory_order_relaxed);
-    for (std::byte* block : blocks) std::free(block);
-  }
-  std::vector<std::pair<std::byte*, std::size_t>> blocks;
-  {
-    absl::MutexLock lock(&large_mutex_);
-    blocks.swap(large_);
-    large_bytes_ = 0;
-  }
-  for (const auto& [data, bytes] : blocks) {
-    cached_.fetch_sub(bytes, std::memory_order_relaxed);
-    if (const absl::Status status = platform_.UnmapMemory(data, bytes); !status.ok()) {
+    if (const absl::Status status = platform_.UnmapMemory(block.first, block.second); !status.ok()) {
       LOG_ERROR("a request buffer could not be given back: {}", MessageOf(status));
     }
   }

@@ -73,7 +73,7 @@ class BufferPool {
   };
 
   explicit BufferPool(Platform& platform) : BufferPool(platform, Options()) {}
-  BufferPool(Platform& platform, Options options) : platform_(platform), options_(options) {}
+  BufferPool(Platform& platform, Options options);
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;

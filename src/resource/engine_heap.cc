@@ -12,9 +12,11 @@ namespace tidemark {
 // Lies in front of every block, as large as the alignment so that the block itself stays aligned.
 struct alignas(64) EngineHeap::Header {
   EngineHeap* heap = nullptr;
-  std::size_t total = 0;          // bytes of the block with its header
-  std::size_t mapped = 0;         // bytes mapped; 0 for a small block
+  std::size_t total = 0;           // bytes of the block with its header
+  std::size_t mapped = 0;          // bytes mapped; 0 for a small block
   Scope::Handle handle = nullptr;  // of a large block
+  Header* newer = nullptr;         // neighbours in the list of blocks that are out
+  Header* older = nullptr;
 };
 
 absl::StatusOr<std::unique_ptr<EngineHeap>> EngineHeap::Create(Scope& scope, std::size_t cache_bytes) {
@@ -26,26 +28,48 @@ absl::StatusOr<std::unique_ptr<EngineHeap>> EngineHeap::Create(Scope& scope, std
 }
 
 EngineHeap::~EngineHeap() {
-  Trim();
   if (const std::uint64_t blocks = live_blocks(); blocks != 0) {
     LOG_ERROR("an engine kept {} blocks ({} bytes) of '{}' past its end", blocks, live_bytes(), scope_.owner());
-  } else {
-    scope_.Release(small_row_);
   }
+  for (;;) {
+    Header* left = nullptr;
+    {
+      absl::MutexLock lock(&mutex_);
+      left = blocks_;
+    }
+    if (left == nullptr) break;
+    FreeBlock(left);
+  }
+  Trim();
+  scope_.Release(small_row_);
 }
 
 void* EngineHeap::Allocate(std::size_t bytes) noexcept {
-  if (bytes > SIZE_MAX / 2) return nullptr;
-  const std::size_t total = bytes + sizeof(Header);
   try {
+    if (bytes > SIZE_MAX / 2) {
+      return Refuse(absl::ResourceExhaustedError(fmt::format("a block of {} bytes is more than there can be", bytes)));
+    }
+    const std::size_t total = bytes + sizeof(Header);
     void* block = total >= kLarge ? AllocateLarge(total) : AllocateSmall(total);
-    if (block != nullptr) CountIn(total);
+    if (block == nullptr) return nullptr;
+    CountIn(total);
+    auto* header = static_cast<Header*>(block) - 1;
+    absl::MutexLock lock(&mutex_);
+    header->older = blocks_;
+    if (blocks_ != nullptr) blocks_->newer = header;
+    blocks_ = header;
     return block;
   } catch (const std::exception& error) {
-    absl::MutexLock lock(&mutex_);
-    last_error_ = absl::InternalError(error.what());
-    return nullptr;
+    return Refuse(absl::InternalError(error.what()));
+  } catch (...) {
+    return Refuse(absl::InternalError("unknown exception"));
   }
+}
+
+void* EngineHeap::Refuse(absl::Status why) noexcept {
+  absl::MutexLock lock(&mutex_);
+  last_error_ = std::move(why);
+  return nullptr;
 }
 
 void EngineHeap::CountIn(std::size_t bytes) noexcept {
@@ -69,26 +93,20 @@ void* EngineHeap::AllocateLarge(std::size_t total) {
   }
   if (memory.data == nullptr) {
     absl::StatusOr<Scope::Memory> fresh = scope_.AllocateHost(total, "engine memory");
-    if (!fresh.ok()) {
-      absl::MutexLock lock(&mutex_);
-      last_error_ = fresh.status();
-      return nullptr;
-    }
+    if (!fresh.ok()) return Refuse(fresh.status());
     memory = *fresh;
   }
-  auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle};
+  auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle, nullptr, nullptr};
   return header + 1;
 }
 
 void* EngineHeap::AllocateSmall(std::size_t total) {
-  if (scope_.cancelled()) {
-    absl::MutexLock lock(&mutex_);
-    last_error_ = absl::CancelledError("the load was cancelled");
-    return nullptr;
-  }
+  if (scope_.cancelled()) return Refuse(absl::CancelledError("the load was cancelled"));
   void* memory = std::aligned_alloc(alignof(Header), (total + alignof(Header) - 1) / alignof(Header) * alignof(Header));
-  if (memory == nullptr) return nullptr;
-  auto* header = ::new (memory) Header{this, total, 0, nullptr};
+  if (memory == nullptr) {
+    return Refuse(absl::ResourceExhaustedError(fmt::format("no memory for a block of {} bytes", total)));
+  }
+  auto* header = ::new (memory) Header{this, total, 0, nullptr, nullptr, nullptr};
   const std::uint64_t small = small_bytes_.fetch_add(total, std::memory_order_relaxed) + total;
   absl::MutexLock lock(&mutex_);
   if (small > small_row_bytes_) {  // the row shows the high-water mark in steps, so that small blocks stay cheap
@@ -105,6 +123,11 @@ void EngineHeap::Free(void* block) noexcept {
 }
 
 void EngineHeap::FreeBlock(Header* header) noexcept {
+  {
+    absl::MutexLock lock(&mutex_);
+    (header->newer != nullptr ? header->newer->older : blocks_) = header->older;
+    if (header->older != nullptr) header->older->newer = header->newer;
+  }
   live_blocks_.fetch_sub(1, std::memory_order_relaxed);
   live_bytes_.fetch_sub(header->total, std::memory_order_relaxed);
   if (header->mapped == 0) {
@@ -112,16 +135,20 @@ void EngineHeap::FreeBlock(Header* header) noexcept {
     std::free(header);
     return;
   }
-  Scope::Memory memory{reinterpret_cast<std::byte*>(header), header->mapped, header->handle};
-  {
-    absl::MutexLock lock(&mutex_);
-    if (cached_bytes_ + memory.bytes <= cache_limit_) {
-      cached_bytes_ += memory.bytes;
-      cache_.emplace(memory.bytes, memory);
-      return;
-    }
+  const Scope::Memory memory{reinterpret_cast<std::byte*>(header), header->mapped, header->handle};
+  if (!KeepForReuse(memory)) scope_.Release(memory.handle);
+}
+
+bool EngineHeap::KeepForReuse(const Scope::Memory& memory) noexcept {
+  absl::MutexLock lock(&mutex_);
+  if (memory.bytes > cache_limit_ || cached_bytes_ > cache_limit_ - memory.bytes) return false;
+  try {
+    cache_.emplace(memory.bytes, memory);
+  } catch (const std::bad_alloc&) {
+    return false;  // no memory to remember it by: it goes back instead
   }
-  scope_.Release(memory.handle);
+  cached_bytes_ += memory.bytes;
+  return true;
 }
 
 void EngineHeap::Trim() noexcept {

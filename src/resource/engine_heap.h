@@ -52,7 +52,9 @@ class EngineHeap {
 
   void* AllocateLarge(std::size_t total);
   void* AllocateSmall(std::size_t total);
+  void* Refuse(absl::Status why) noexcept;
   void FreeBlock(Header* header) noexcept;
+  bool KeepForReuse(const Scope::Memory& memory) noexcept;
   void CountIn(std::size_t bytes) noexcept;
 
   static constexpr std::size_t kLarge = 64 << 10;
@@ -69,6 +71,7 @@ class EngineHeap {
   std::size_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t small_row_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
+  Header* blocks_ ABSL_GUARDED_BY(mutex_) = nullptr;  // every block that is out, newest first
 };
 
 }  // namespace tidemark

@@ -51,9 +51,17 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   return *this;
 }
 
+std::uint64_t Reservation::bytes() const {
+  if (ledger_ == nullptr) return 0;
+  absl::MutexLock lock(&ledger_->mutex_);
+  return bytes_;
+}
+
 void Reservation::ShrinkTo(std::uint64_t bytes) noexcept {
-  if (ledger_ == nullptr || bytes >= bytes_) return;
-  ledger_->GiveBack(device_, bytes_ - bytes);
+  if (ledger_ == nullptr) return;
+  absl::MutexLock lock(&ledger_->mutex_);
+  if (bytes >= bytes_) return;
+  ledger_->accounts_.at(device_).reserved -= bytes_ - bytes;
   bytes_ = bytes;
 }
 
@@ -69,82 +77,93 @@ std::uint64_t LedgerTotals::BytesOf(DeviceId device) const {
 
 Ledger::~Ledger() {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [id, entry] : rows_) {
-    if (entry.row.state == RowState::kStranded) continue;
-    LOG_ERROR("ledger row {} of '{}' ({}, {} bytes, {}) was never given back", id, entry.row.owner,
-              ResourceKindName(entry.row.kind), entry.row.bytes, entry.row.site);
+  for (const auto& [id, row] : rows_) {
+    if (row.state == RowState::kStranded) continue;
+    LOG_ERROR("ledger row {} of '{}' ({}, {} bytes, {}) was never given back", id, row.owner,
+              ResourceKindName(row.kind), row.bytes, row.site);
   }
+}
+
+bool Ledger::Fits(const Account& account, std::uint64_t more) {
+  return !account.budget || more == 0 || more <= FreeBytes(account);
+}
+
+std::uint64_t Ledger::FreeBytes(const Account& account) {
+  const std::uint64_t claimed = account.used + account.reserved;
+  return *account.budget > claimed ? *account.budget - claimed : 0;
 }
 
 absl::StatusOr<RowId> Ledger::Open(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view owner,
                                    std::string_view site, bool resident, Reservation* reservation) {
+  // All that can run out of memory comes before the books change.
+  LedgerRow row{.id = 0,
+                .kind = kind,
+                .device = device,
+                .bytes = bytes,
+                .owner = std::string(owner),
+                .site = std::string(site),
+                .state = RowState::kPending,
+                .resident = resident,
+                .reason = {}};
   absl::MutexLock lock(&mutex_);
+  Account& account = accounts_[device];
   std::uint64_t from_reservation = 0;
   if (CountsAgainstBudget(kind)) {
-    Account& account = accounts_[device];
     if (reservation != nullptr && reservation->ledger_ == this && reservation->device_ == device) {
       from_reservation = std::min(bytes, reservation->bytes_);
     }
-    const std::uint64_t more = bytes - from_reservation;
-    if (account.budget && account.used + account.reserved + more > *account.budget) {
-      const std::uint64_t claimed = account.used + account.reserved;
-      const std::uint64_t free = *account.budget > claimed ? *account.budget - claimed : 0;
+    if (!Fits(account, bytes - from_reservation)) {
       return absl::ResourceExhaustedError(
           fmt::format("{} of '{}' needs {} bytes on {}, but of its limit of {} bytes only {} are free", site, owner,
-                      bytes, DeviceName(device), *account.budget, free + from_reservation));
+                      bytes, DeviceName(device), *account.budget, FreeBytes(account) + from_reservation));
     }
+  }
+  const RowId id = next_;
+  row.id = id;
+  rows_.emplace(id, std::move(row));  // the last step that may throw
+  ++next_;
+  if (CountsAgainstBudget(kind)) {
     account.used += bytes;
     account.reserved -= from_reservation;
     if (from_reservation > 0) reservation->bytes_ -= from_reservation;
   }
-  const RowId id = next_++;
-  Entry& entry = rows_[id];
-  entry.row = LedgerRow{.id = id,
-                        .kind = kind,
-                        .device = device,
-                        .bytes = bytes,
-                        .owner = std::string(owner),
-                        .site = std::string(site),
-                        .state = RowState::kPending,
-                        .resident = resident,
-                        .reason = {}};
   return id;
 }
 
 void Ledger::MarkHeld(RowId row) noexcept {
   absl::MutexLock lock(&mutex_);
-  if (const auto it = rows_.find(row); it != rows_.end()) it->second.row.state = RowState::kHeld;
+  if (const auto it = rows_.find(row); it != rows_.end()) it->second.state = RowState::kHeld;
 }
 
 void Ledger::Close(RowId row) noexcept {
   absl::MutexLock lock(&mutex_);
   const auto it = rows_.find(row);
   if (it == rows_.end()) return;
-  if (CountsAgainstBudget(it->second.row.kind)) accounts_[it->second.row.device].used -= it->second.row.bytes;
+  if (CountsAgainstBudget(it->second.kind)) accounts_[it->second.device].used -= it->second.bytes;
   rows_.erase(it);
 }
 
 void Ledger::Strand(RowId row, std::string_view reason) noexcept {
   absl::MutexLock lock(&mutex_);
   const auto it = rows_.find(row);
-  if (it == rows_.end() || it->second.row.state == RowState::kStranded) return;
-  it->second.row.state = RowState::kStranded;
-  it->second.row.reason = std::string(reason);
+  if (it == rows_.end() || it->second.state == RowState::kStranded) return;
+  it->second.state = RowState::kStranded;
+  it->second.reason = std::string(reason);
   stranded_.fetch_add(1, std::memory_order_relaxed);
-  LOG_ERROR("stranded: {} of '{}' ({}, {} bytes on {}) could not be given back: {}", it->second.row.site,
-            it->second.row.owner, ResourceKindName(it->second.row.kind), it->second.row.bytes,
-            DeviceName(it->second.row.device), reason);
+  LOG_ERROR("stranded: {} of '{}' ({}, {} bytes on {}) could not be given back: {}", it->second.site,
+            it->second.owner, ResourceKindName(it->second.kind), it->second.bytes,
+            DeviceName(it->second.device), reason);
 }
 
 void Ledger::Resize(RowId row, std::uint64_t bytes) noexcept {
   absl::MutexLock lock(&mutex_);
   const auto it = rows_.find(row);
   if (it == rows_.end()) return;
-  if (CountsAgainstBudget(it->second.row.kind)) {
-    Account& account = accounts_[it->second.row.device];
-    account.used = account.used - it->second.row.bytes + bytes;
+  if (CountsAgainstBudget(it->second.kind)) {
+    Account& account = accounts_[it->second.device];
+    account.used = account.used - it->second.bytes + bytes;
   }
-  it->second.row.bytes = bytes;
+  it->second.bytes = bytes;
 }
 
 void Ledger::SetBudget(DeviceId device, std::optional<std::uint64_t> bytes) {
@@ -155,26 +174,19 @@ void Ledger::SetBudget(DeviceId device, std::optional<std::uint64_t> bytes) {
 absl::StatusOr<Reservation> Ledger::Reserve(DeviceId device, std::uint64_t bytes, std::string_view what) {
   absl::MutexLock lock(&mutex_);
   Account& account = accounts_[device];
-  const std::uint64_t claimed = account.used + account.reserved;
-  if (account.budget && claimed + bytes > *account.budget) {
+  if (!Fits(account, bytes)) {
     return absl::ResourceExhaustedError(
         fmt::format("'{}' needs {} bytes on {}, but of its limit of {} bytes only {} are free", what, bytes,
-                    DeviceName(device), *account.budget, *account.budget > claimed ? *account.budget - claimed : 0));
+                    DeviceName(device), *account.budget, FreeBytes(account)));
   }
   account.reserved += bytes;
   return Reservation(this, device, bytes);
 }
 
-void Ledger::GiveBack(DeviceId device, std::uint64_t bytes) noexcept {
-  absl::MutexLock lock(&mutex_);
-  accounts_[device].reserved -= bytes;
-}
-
 LedgerTotals Ledger::Totals() const {
   absl::MutexLock lock(&mutex_);
   LedgerTotals totals;
-  for (const auto& [id, entry] : rows_) {
-    const LedgerRow& row = entry.row;
+  for (const auto& [id, row] : rows_) {
     if (row.state == RowState::kStranded) ++totals.stranded_rows;
     ++(row.resident ? totals.resident_rows : totals.rows);
     auto& sums = row.resident ? totals.resident_bytes : totals.bytes;
@@ -187,15 +199,15 @@ std::vector<LedgerRow> Ledger::Rows() const {
   absl::MutexLock lock(&mutex_);
   std::vector<LedgerRow> rows;
   rows.reserve(rows_.size());
-  for (const auto& [id, entry] : rows_) rows.push_back(entry.row);
+  for (const auto& [id, row] : rows_) rows.push_back(row);
   return rows;
 }
 
 std::vector<LedgerRow> Ledger::RowsOf(std::string_view owner) const {
   absl::MutexLock lock(&mutex_);
   std::vector<LedgerRow> rows;
-  for (const auto& [id, entry] : rows_) {
-    if (IsBelow(entry.row.owner, owner)) rows.push_back(entry.row);
+  for (const auto& [id, row] : rows_) {
+    if (IsBelow(row.owner, owner)) rows.push_back(row);
   }
   return rows;
 }

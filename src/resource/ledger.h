@@ -61,7 +61,8 @@ struct LedgerRow {
 class Ledger;
 
 // A move-only claim on a device's budget. What is claimed counts as used until the claim dies; rows opened under it use
-// it up first. Returned in full by destruction.
+// it up first. Returned in full by destruction. The amount is guarded by the ledger (acquisitions of several threads may
+// draw on it at once); moving it is for one thread alone.
 class Reservation {
  public:
   Reservation() = default;
@@ -70,7 +71,8 @@ class Reservation {
   ~Reservation() { Reset(); }
 
   DeviceId device() const { return device_; }
-  std::uint64_t bytes() const { return bytes_; }
+  // What is still claimed and not yet used up by rows.
+  std::uint64_t bytes() const;
   // Gives back all but `bytes`; never grows.
   void ShrinkTo(std::uint64_t bytes) noexcept;
   void Reset() noexcept { ShrinkTo(0); }
@@ -134,15 +136,14 @@ class Ledger {
     std::uint64_t used = 0;      // rows of memory kinds
     std::uint64_t reserved = 0;  // claims not yet used up by rows
   };
-  struct Entry {
-    LedgerRow row;
-  };
 
-  void GiveBack(DeviceId device, std::uint64_t bytes) noexcept;
+  // True when `more` bytes fit beside what is used and claimed.
+  static bool Fits(const Account& account, std::uint64_t more);
+  static std::uint64_t FreeBytes(const Account& account);
 
   mutable absl::Mutex mutex_;
   RowId next_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::map<RowId, Entry> rows_ ABSL_GUARDED_BY(mutex_);
+  std::map<RowId, LedgerRow> rows_ ABSL_GUARDED_BY(mutex_);
   std::map<DeviceId, Account> accounts_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> stranded_{0};
 };

@@ -1,5 +1,7 @@
 #include "resource/scope.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -7,6 +9,7 @@
 #include "base/status.h"
 
 namespace tidemark {
+
 Scope::Scope(Ledger& ledger, Platform& platform, std::string owner, Options options)
     : ledger_(ledger),
       platform_(platform),
@@ -37,12 +40,39 @@ Scope::~Scope() {
   if (parent_ != nullptr) parent_->children_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool Scope::cancelled() const {
+  if (root_->cancel_.load(std::memory_order_acquire) == nullptr) return false;
+  absl::ReaderMutexLock lock(&root_->load_mutex_);  // EndLoad waits for us, so the flag lives while we look at it
+  const CancelFlag* cancel = root_->cancel_.load(std::memory_order_acquire);
+  return cancel != nullptr && cancel->cancelled();
+}
+
 void Scope::EndLoad() noexcept {
+  absl::MutexLock lock(&load_mutex_);
   cancel_.store(nullptr, std::memory_order_release);
   reservation_.store(nullptr, std::memory_order_release);
 }
 
-absl::StatusOr<Scope::Handle> Scope::Take(
+absl::Status Scope::TakeRefusal() {
+  absl::MutexLock lock(&root_->load_mutex_);
+  return std::exchange(root_->refusal_, absl::OkStatus());
+}
+
+void Scope::NoteRefusal(const absl::Status& status) {
+  absl::MutexLock lock(&root_->load_mutex_);
+  root_->refusal_ = status;
+}
+
+absl::StatusOr<RowId> Scope::OpenRow(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site) {
+  if (root_->reservation_.load(std::memory_order_acquire) == nullptr) {
+    return ledger_.Open(kind, device, bytes, owner_, site, resident_, nullptr);
+  }
+  absl::ReaderMutexLock lock(&root_->load_mutex_);
+  return ledger_.Open(kind, device, bytes, owner_, site, resident_,
+                      root_->reservation_.load(std::memory_order_acquire));
+}
+
+absl::StatusOr<Scope::Handle> Scope::TryTake(
     ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site,
     absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take) {
   if (cancelled()) {
@@ -51,8 +81,7 @@ absl::StatusOr<Scope::Handle> Scope::Take(
   std::list<Entry> room(1);
   Entry& entry = room.front();
   entry.self = room.begin();
-  ASSIGN_OR_RETURN(entry.row, ledger_.Open(kind, device, bytes, owner_, site, resident_,
-                                           root_->reservation_.load(std::memory_order_acquire)));
+  ASSIGN_OR_RETURN(entry.row, OpenRow(kind, device, bytes, site));
   absl::Cleanup close_row = [this, &entry] { ledger_.Close(entry.row); };
   ASSIGN_OR_RETURN(entry.release, take());
   std::move(close_row).Cancel();
@@ -62,9 +91,27 @@ absl::StatusOr<Scope::Handle> Scope::Take(
   return static_cast<Handle>(&entry);
 }
 
+absl::StatusOr<Scope::Handle> Scope::Take(
+    ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site,
+    absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take) {
+  try {
+    absl::StatusOr<Handle> taken = TryTake(kind, device, bytes, site, take);
+    if (!taken.ok()) NoteRefusal(taken.status());
+    return taken;
+  } catch (const std::exception& error) {
+    NoteRefusal(
+        absl::InternalError(fmt::format("exception while {} of '{}' was taken: {}", site, owner_, error.what())));
+    throw;
+  }
+}
+
 absl::StatusOr<Scope::Memory> Scope::AllocateHost(std::size_t bytes, std::string_view site) {
   constexpr std::size_t kPage = 4096;
   Memory memory;
+  if (bytes > SIZE_MAX - kPage) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} of '{}' needs {} bytes: more than there can be", site, owner_, bytes));
+  }
   memory.bytes = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
   const auto slot = std::make_shared<std::byte*>(nullptr);
   std::function<absl::Status()> undo = [this, slot, size = memory.bytes] {

@@ -53,13 +53,14 @@ class Scope {
   const std::string& owner() const { return owner_; }
   Ledger& ledger() const { return ledger_; }
   // True once the load that this scope belongs to was cancelled.
-  bool cancelled() const {
-    const CancelFlag* cancel = root_->cancel_.load(std::memory_order_acquire);
-    return cancel != nullptr && cancel->cancelled();
-  }
-  // The load has ended well: cancelling it no longer stops acquisitions, its reservation is no longer drawn on. Called
-  // on the outermost scope, for it and all below it.
+  bool cancelled() const;
+  // The load has ended well: cancelling it no longer stops acquisitions, its reservation is no longer drawn on; when this
+  // returns no acquisition looks at either of them any more. Called on the outermost scope, for it and all below it.
   void EndLoad() noexcept;
+
+  // Why the newest of the acquisitions that failed under the outermost scope since the last call did so; OK when none
+  // did. For a load whose engine reports a refused allocation in words of its own, or not at all.
+  absl::Status TakeRefusal();
 
   struct Memory {
     std::byte* data = nullptr;
@@ -111,6 +112,10 @@ class Scope {
     std::list<Entry>::iterator self;
   };
 
+  absl::StatusOr<RowId> OpenRow(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site);
+  void NoteRefusal(const absl::Status& status);
+  absl::StatusOr<Handle> TryTake(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site,
+                                 absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take);
   absl::StatusOr<Handle> Take(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site,
                               absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take);
   void Undo(std::list<Entry>& entry) noexcept;
@@ -121,8 +126,11 @@ class Scope {
   Scope* const root_;
   const std::string owner_;
   const bool resident_;
-  std::atomic<const CancelFlag*> cancel_;       // of the outermost scope only
-  std::atomic<Reservation*> reservation_;       // of the outermost scope only
+  // These four are of the outermost scope only. Both pointers are read under load_mutex_ unless they are null.
+  mutable absl::Mutex load_mutex_;
+  std::atomic<const CancelFlag*> cancel_;
+  std::atomic<Reservation*> reservation_;
+  absl::Status refusal_ ABSL_GUARDED_BY(load_mutex_);
   std::atomic<int> children_{0};
   absl::Mutex mutex_;
   std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);

@@ -1,0 +1,141 @@
+#include "resource/engine_heap.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "base/status.h"
+#include "tests/support/fault_platform.h"
+
+namespace tidemark {
+namespace {
+
+class EngineHeapTest : public testing::Test {
+ protected:
+  std::uint64_t RowsOfKind(ResourceKind kind) const {
+    std::uint64_t count = 0;
+    for (const LedgerRow& row : ledger_.Rows()) count += row.kind == kind ? 1 : 0;
+    return count;
+  }
+
+  std::unique_ptr<Platform> real_ = CreateLinuxPlatform();
+  FaultPlatform platform_{*real_};
+  Ledger ledger_;
+};
+
+TEST_F(EngineHeapTest, EveryBlockIsAlignedAndWritable) {
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 0);
+  for (const std::size_t bytes : {0UL, 1UL, 63UL, 4096UL, 65471UL, 65472UL, 65536UL, 1UL << 20}) {
+    void* block = heap->Allocate(bytes);
+    ASSERT_NE(block, nullptr);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % 64, 0u);
+    std::memset(block, 0xAB, bytes);
+    EngineHeap::Free(block);
+  }
+  EngineHeap::Free(nullptr);
+  EXPECT_EQ(heap->live_blocks(), 0u);
+  EXPECT_EQ(heap->live_bytes(), 0u);
+}
+
+TEST_F(EngineHeapTest, LargeBlocksAreRowsAndSmallOnesShareOne) {
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 0);
+  void* small1 = heap->Allocate(100);
+  void* small2 = heap->Allocate(200);
+  void* large = heap->Allocate(1 << 20);
+  EXPECT_EQ(RowsOfKind(ResourceKind::kSmallHeap), 1u);
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 1u);
+  EXPECT_GE(ledger_.Totals().BytesOf(kHost), (1u << 20) + 300u);
+  EXPECT_GE(heap->peak_bytes(), (1u << 20) + 300u);
+  for (void* block : {small1, small2, large}) EngineHeap::Free(block);
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 0u) << "nothing is kept without a cache";
+  heap.reset();
+  EXPECT_TRUE(ledger_.Rows().empty());
+}
+
+TEST_F(EngineHeapTest, FreedLargeBlocksAreReusedUpToTheCapWithoutNewRows) {
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 1 << 20);
+  EngineHeap::Free(heap->Allocate(512 << 10));
+  platform_.Arm(Fault::kNone, 0);
+  EngineHeap::Free(heap->Allocate(500 << 10));
+  EXPECT_EQ(platform_.acquisitions(), 0) << "a block of about that size was there";
+  void* tiny = heap->Allocate(70 << 10);  // far smaller: not wasted on it
+  EXPECT_EQ(platform_.acquisitions(), 1);
+  EngineHeap::Free(tiny);
+  EngineHeap::Free(heap->Allocate(4 << 20));  // above the cap: goes back at once
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 2u);
+  heap->Trim();
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 0u);
+}
+
+TEST_F(EngineHeapTest, NullSaysWhy) {
+  CancelFlag cancel;
+  Scope scope(ledger_, platform_, "s", Scope::Options{&cancel, nullptr, false});
+  auto heap = *EngineHeap::Create(scope, 0);
+  EXPECT_TRUE(heap->last_error().ok());
+  EXPECT_EQ(heap->Allocate(SIZE_MAX), nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted(heap->last_error()));
+  EXPECT_EQ(heap->Allocate(SIZE_MAX / 2 - 100), nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted(heap->last_error()));
+  platform_.Arm(Fault::kThrow, 0);
+  EXPECT_EQ(heap->Allocate(1 << 20), nullptr) << "no exception enters the engine";
+  EXPECT_NE(MessageOf(heap->last_error()).find("injected failure"), std::string_view::npos);
+  ledger_.SetBudget(kHost, 1 << 20);
+  EXPECT_EQ(heap->Allocate(2 << 20), nullptr);
+  EXPECT_NE(MessageOf(heap->last_error()).find("limit of 1048576 bytes"), std::string_view::npos);
+  cancel.Cancel();
+  EXPECT_EQ(heap->Allocate(1), nullptr);
+  EXPECT_TRUE(absl::IsCancelled(heap->last_error()));
+  EXPECT_EQ(heap->live_blocks(), 0u);
+}
+
+TEST_F(EngineHeapTest, BlocksThatTheEngineForgotGoWithTheHeap) {
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 1 << 20);
+  ASSERT_NE(heap->Allocate(100), nullptr);  // LeakSanitizer sees it when it is not given back
+  ASSERT_NE(heap->Allocate(1 << 20), nullptr);
+  EngineHeap::Free(heap->Allocate(50));
+  heap.reset();
+  EXPECT_TRUE(ledger_.Rows().empty());
+}
+
+TEST_F(EngineHeapTest, FailingCreateLeavesNoRow) {
+  Scope scope(ledger_, platform_, "s");
+  platform_.Arm(Fault::kOnce, 0);
+  EXPECT_FALSE(EngineHeap::Create(scope, 0).ok());
+  EXPECT_TRUE(ledger_.Rows().empty());
+}
+
+TEST_F(EngineHeapTest, ThreadsMayFreeWhatOthersAllocated) {
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 4 << 20);
+  absl::Mutex mutex;
+  std::vector<void*> blocks;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 1000; ++i) {
+        void* mine = heap->Allocate(static_cast<std::size_t>((i * 7919 + t * 104729) % 200'000));
+        ASSERT_NE(mine, nullptr);
+        {
+          absl::MutexLock lock(&mutex);
+          blocks.push_back(mine);
+          std::swap(blocks[blocks.size() / 2], blocks.back());
+          mine = blocks.back();
+          blocks.pop_back();
+        }
+        EngineHeap::Free(mine);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(heap->live_blocks(), 0u);
+  heap.reset();
+  EXPECT_TRUE(ledger_.Rows().empty());
+}
+
+}  // namespace
+}  // namespace tidemark

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tidemark {
+
+// What this process holds as the kernel sees it, apart from any ledger.
+struct ProcessState {
+  int descriptors = 0;
+  int threads = 0;
+  int file_mappings = 0;              // lines of /proc/self/maps with a file behind them
+  std::int64_t anonymous_bytes = 0;  // "Anonymous" of /proc/self/smaps_rollup
+};
+
+ProcessState ReadProcessState();
+
+// A joined thread leaves /proc a moment after its join: reads until there are at most `threads` (or 5 s have passed).
+ProcessState ReadProcessStateWithThreads(int threads);
+
+// Entries of a folder.
+int EntriesOf(const std::string& folder);
+
+// Empty when descriptors, threads and file mappings of the two are equal; else what differs.
+std::string Difference(const ProcessState& before, const ProcessState& after);
+
+}  // namespace tidemark
