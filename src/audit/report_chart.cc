@@ -157,7 +157,7 @@ class Chart {
     out_ += fmt::format("<line class=\"mark\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kLeft,
                         kWidth - kRight, Y(*mark_), Y(*mark_));
     out_ += fmt::format("<text class=\"mark-name\" x=\"{:.1f}\" y=\"{:.1f}\">the mark {}</text>\n", kWidth - kRight - 6,
-                        Y(*mark_) + 16, FormatAmount(*mark_, quantity_.unit));
+                        Y(*mark_) - 10, FormatAmount(*mark_, quantity_.unit));
   }
 
   void DrawLine() {

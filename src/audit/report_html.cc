@@ -23,7 +23,7 @@ constexpr std::string_view kStyle = R"css(
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:1040px;margin:0 auto;padding:28px 20px 60px}
 header p{margin:2px 0;color:var(--soft)}h1{font-size:20px;margin:0;font-weight:650}
-h2{font-size:16px;margin:34px 0 10px;font-weight:650}
+h2{font-size:16px;margin:34px 0 10px;font-weight:650}h2::first-letter{text-transform:uppercase}
 .verdict{border-radius:12px;padding:18px 22px;margin:18px 0;border:1px solid}
 .verdict b{font-size:21px;line-height:1.3;display:block}.verdict ul{margin:8px 0 0;padding-left:20px}
 .verdict.no-leak{background:var(--goodbg);border-color:var(--good)}.verdict.no-leak b{color:var(--good)}
@@ -53,8 +53,12 @@ code{font:13px ui-monospace,SFMono-Regular,Menlo,monospace;overflow-wrap:anywher
 footer{margin-top:36px;color:var(--soft);font-size:13px}
 )css";
 
-// The quantity of the chart and the tiles: the first judged one.
+// The quantity of the chart and the tiles: the first that leaks, else the first judged one.
 int MainQuantity(const Record& record) {
+  for (const Judgement& judgement : record.verdict.judgements) {
+    const bool judged = record.quantities[static_cast<std::size_t>(judgement.quantity)].judged;
+    if (judged && judgement.outcome == Outcome::kLeak) return judgement.quantity;
+  }
   for (std::size_t q = 0; q < record.quantities.size(); ++q) {
     if (record.quantities[q].judged) return static_cast<int>(q);
   }
@@ -82,11 +86,11 @@ std::string TilesSection(const Record& record) {
                                     [](const Cycle& cycle) { return cycle.phase == Phase::kFailed; });
   std::string out = "<section class=\"tiles\">\n";
   out += Tile("the mark", FormatAmount(static_cast<double>(judgement.mark), unit));
-  out += Tile("at the end, from the mark",
+  out += Tile("end, from the mark",
               FormatAmount(static_cast<double>(judgement.final_level - judgement.mark), unit, true));
   out += Tile("growth per failed load", FormatAmount(judgement.growth, unit, true));
-  out += Tile("95 % interval", fmt::format("{} … {}", FormatAmount(judgement.growth_low, unit, true),
-                                           FormatAmount(judgement.growth_high, unit, true)));
+  out += Tile("its 95 % interval",
+              "± " + FormatAmount((judgement.growth_high - judgement.growth_low) / 2, unit));
   out += Tile(record.settings.fault == "none" ? "audited loads" : "failed loads", std::to_string(failed));
   return out + "</section>\n";
 }
