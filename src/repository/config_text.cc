@@ -6,9 +6,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstddef>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,19 +26,23 @@ constexpr std::size_t kMaxConfigBytes = std::size_t{64} << 20;
 constexpr int kMaxErrors = 50;
 constexpr int kMaxDepth = 64;  // the message itself is six levels deep
 
+// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b`.
 std::size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  const std::size_t width = b.size() + 1;
+  std::vector<std::size_t> table((a.size() + 1) * width);
+  const auto at = [&](std::size_t i, std::size_t j) -> std::size_t& { return table[i * width + j]; };
+  for (std::size_t i = 0; i <= a.size(); ++i) at(i, 0) = i;
+  for (std::size_t j = 0; j <= b.size(); ++j) at(0, j) = j;
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+      const std::size_t substitute = at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1);
+      at(i, j) = std::min({at(i - 1, j) + 1, at(i, j - 1) + 1, substitute});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
+      }
     }
   }
-  return row[b.size()];
+  return at(a.size(), b.size());
 }
 
 // The candidate nearest to `name`; empty when none is near enough to be what was meant.
@@ -81,54 +83,35 @@ const Descriptor* FindType(std::string_view full_name) {
   return inference::ModelConfig::descriptor()->file()->pool()->FindMessageTypeByName(std::string(full_name));
 }
 
-// What to add to one of the parser's messages: the nearest known name of what it does not know.
-std::string Suggestion(std::string_view message) {
-  const std::vector<std::string_view> quoted = Quoted(message);
+// What the parser does not know, in one of its messages: a field of a message type, or a value of an enum field.
+struct UnknownName {
+  std::string name;
   std::string_view nearest;
-  if (message.find("has no field named") != std::string_view::npos && quoted.size() == 2) {
-    if (const Descriptor* type = FindType(quoted[0])) nearest = NearestField(*type, quoted[1]);
-  } else if (message.find("Unknown enumeration value of") != std::string_view::npos && quoted.size() == 2) {
-    std::vector<std::string_view> names;
-    // The parser names the field, not its type: take the first enum field of that name.
-    std::vector<const Descriptor*> todo = {inference::ModelConfig::descriptor()};
-    for (std::size_t i = 0; i < todo.size() && names.empty() && i < 256; ++i) {
-      for (int f = 0; f < todo[i]->field_count(); ++f) {
-        const FieldDescriptor* field = todo[i]->field(f);
-        if (field->message_type() != nullptr) todo.push_back(field->message_type());
-        if (field->enum_type() == nullptr || field->name() != quoted[1]) continue;
-        const EnumDescriptor* type = field->enum_type();
-        for (int v = 0; v < type->value_count(); ++v) names.push_back(type->value(v)->name());
-      }
-    }
-    nearest = Nearest(quoted[0], names);
-  }
-  return nearest.empty() ? std::string() : fmt::format(" Did you mean \"{}\"?", nearest);
-}
-
-// Keeps what the parser says. Unknown fields come as warnings, because only then does it go on to the next one.
-class Collector : public google::protobuf::io::ErrorCollector {
- public:
-  explicit Collector(std::string_view file) : file_(file) {}
-
-  void AddError(int line, int column, const std::string& message) override {
-    ++count_;
-    if (count_ > kMaxErrors) return;
-    const std::string where = line < 0 ? file_ : fmt::format("{}:{}:{}", file_, line + 1, column + 1);
-    text_ += fmt::format("\n{}: {}{}", where, message, Suggestion(message));
-  }
-  void AddWarning(int line, int column, const std::string& message) override { AddError(line, column, message); }
-
-  bool empty() const { return count_ == 0; }
-  absl::Status ToStatus() const {
-    std::string more = count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
-    return absl::InvalidArgumentError(fmt::format("failed to read text proto from {}{}{}", file_, text_, more));
-  }
-
- private:
-  const std::string file_;
-  std::string text_;
-  int count_ = 0;
 };
+
+std::optional<UnknownName> FindUnknownName(std::string_view message) {
+  const std::vector<std::string_view> quoted = Quoted(message);
+  if (quoted.size() != 2) return std::nullopt;
+  if (message.find("has no field named") != std::string_view::npos) {
+    const Descriptor* type = FindType(quoted[0]);
+    return UnknownName{.name = std::string(quoted[1]),
+                       .nearest = type == nullptr ? std::string_view() : NearestField(*type, quoted[1])};
+  }
+  if (message.find("Unknown enumeration value of") == std::string_view::npos) return std::nullopt;
+  std::vector<std::string_view> names;
+  // The parser names the field, not its type: take the first enum field of that name.
+  std::vector<const Descriptor*> todo = {inference::ModelConfig::descriptor()};
+  for (std::size_t i = 0; i < todo.size() && names.empty() && i < 256; ++i) {
+    for (int f = 0; f < todo[i]->field_count(); ++f) {
+      const FieldDescriptor* field = todo[i]->field(f);
+      if (field->message_type() != nullptr) todo.push_back(field->message_type());
+      if (field->enum_type() == nullptr || field->name() != quoted[1]) continue;
+      const EnumDescriptor* type = field->enum_type();
+      for (int v = 0; v < type->value_count(); ++v) names.push_back(type->value(v)->name());
+    }
+  }
+  return UnknownName{.name = std::string(quoted[0]), .nearest = Nearest(quoted[0], names)};
+}
 
 struct Position {
   int line = 0;
@@ -141,6 +124,60 @@ Position PositionAt(std::string_view text, std::size_t offset) {
   return {.line = static_cast<int>(std::count(before.begin(), before.end(), '\n')),
           .column = static_cast<int>(newline == std::string_view::npos ? offset : offset - newline - 1)};
 }
+
+// The offset that the tokenizer means: it counts a tab as the way to the next multiple of eight.
+std::size_t OffsetOf(std::string_view text, int line, int column) {
+  std::size_t at = 0;
+  for (int i = 0; i < line; ++i) {
+    const std::size_t newline = text.find('\n', at);
+    if (newline == std::string_view::npos) return text.size();
+    at = newline + 1;
+  }
+  for (int seen = 0; seen < column && at < text.size() && text[at] != '\n'; ++at) {
+    seen += text[at] == '\t' ? 8 - seen % 8 : 1;
+  }
+  return at;
+}
+
+// Keeps what the parser says. Unknown fields come as warnings, because only then does it go on to the next one.
+class Collector : public google::protobuf::io::ErrorCollector {
+ public:
+  Collector(std::string_view text, std::string_view file) : text_(text), file_(file) {}
+
+  void AddError(int line, int column, const std::string& message) override {
+    if (line < 0 || count_ >= kMaxErrors) return Add(file_, message);  // what is cut needs no position
+    std::size_t offset = OffsetOf(text_, line, column);
+    std::string suggestion;
+    if (const auto unknown = FindUnknownName(message)) {
+      // The parser stands behind the name by then, perhaps on the next line.
+      const std::size_t start = text_.rfind(unknown->name, offset);
+      if (start != std::string_view::npos) offset = start;
+      if (!unknown->nearest.empty()) suggestion = fmt::format(" Did you mean \"{}\"?", unknown->nearest);
+    }
+    AddAt(offset, message + suggestion);
+  }
+  void AddWarning(int line, int column, const std::string& message) override { AddError(line, column, message); }
+
+  void AddAt(std::size_t offset, const std::string& message) {
+    const Position at = PositionAt(text_, offset);
+    Add(fmt::format("{}:{}:{}", file_, at.line + 1, at.column + 1), message);
+  }
+  void Add(const std::string& where, const std::string& message) {
+    if (++count_ <= kMaxErrors) errors_ += fmt::format("\n{}: {}", where, message);
+  }
+
+  bool empty() const { return count_ == 0; }
+  absl::Status ToStatus() const {
+    const std::string more = count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
+    return absl::InvalidArgumentError(fmt::format("failed to read text proto from {}{}{}", file_, errors_, more));
+  }
+
+ private:
+  const std::string_view text_;
+  const std::string file_;
+  std::string errors_;
+  int count_ = 0;
+};
 
 // Offset of the first byte that is not part of valid UTF-8; nullopt when there is none.
 std::optional<std::size_t> FindInvalidUtf8(std::string_view text) {
@@ -209,13 +246,14 @@ std::string FindInvalidString(const Message& message) {
 }  // namespace
 
 absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, std::string_view file) {
-  Collector errors(file);
+  Collector errors(text, file);
   const auto fail_at = [&](std::size_t offset, const std::string& what) {
-    const Position at = PositionAt(text, offset);
-    errors.AddError(at.line, at.column, what);
+    errors.AddAt(offset, what);
     return errors.ToStatus();
   };
-  if (text.size() > kMaxConfigBytes) return fail_at(0, fmt::format("the file has {} bytes, more than 64 MiB", text.size()));
+  if (text.size() > kMaxConfigBytes) {
+    return fail_at(0, fmt::format("the file has {} bytes, more than 64 MiB", text.size()));
+  }
   if (const auto bad = FindInvalidUtf8(text)) {
     return fail_at(*bad, fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[*bad])));
   }
