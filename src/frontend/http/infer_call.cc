@@ -1,0 +1,106 @@
+#include "frontend/http/infer_call.h"
+
+#include <fmt/format.h>
+
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "protocol/http_status.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view kJson = "application/json";
+
+HttpResponse ErrorOf(const absl::Status& status) {
+  return MakeErrorResponse(HttpStatusOf(status.code()), MessageOf(status), kJson);
+}
+
+void AddNumber(HttpResponse& response, std::string_view name, std::size_t value) {
+  char text[24];
+  const auto end = fmt::format_to(text, "{}", value);
+  response.AddHeader(name, {text, static_cast<std::size_t>(end - text)});
+}
+
+// One stream over JSON and tensors.
+absl::Status AppendCompressed(InferCall& call, HttpResponse& response) {
+  absl::InlinedVector<std::span<const std::byte>, 5> parts;
+  parts.push_back(std::as_bytes(std::span(call.encoded.json)));
+  for (const Buffer& tensor : call.encoded.tensors) parts.push_back(tensor.bytes());
+  ASSIGN_OR_RETURN(Buffer compressed, Deflate(call.coding, {parts.data(), parts.size()}, *call.buffers));
+  response.AddHeader("Content-Encoding", ContentCodingName(call.coding));
+  response.Append(std::move(compressed));
+  return absl::OkStatus();
+}
+
+HttpResponse Answer(InferCall& call) {
+  InferenceRequest& request = *call.request;
+  if (!request.response.status.ok()) return ErrorOf(request.response.status);
+  call.encoded.json = call.sender.TakeSpareString();
+  if (const absl::Status status = EncodeInfer(request, *call.model, *call.buffers, call.encoded); !status.ok()) {
+    return ErrorOf(status);
+  }
+  HttpResponse response(200);
+  if (call.encoded.tensor_bytes != 0) {
+    response.SetContentType("application/octet-stream");
+    AddNumber(response, "Inference-Header-Content-Length", call.encoded.json.size());
+  } else {
+    response.SetContentType(kJson);
+  }
+  if (call.coding != ContentCoding::kIdentity) {
+    const absl::Status status = AppendCompressed(call, response);
+    return status.ok() ? std::move(response) : ErrorOf(status);
+  }
+  response.Append(std::move(call.encoded.json));
+  for (Buffer& tensor : call.encoded.tensors) response.Append(std::move(tensor));
+  return response;
+}
+
+}  // namespace
+
+void InferCall::Complete(std::unique_ptr<InferCall> call, std::unique_ptr<InferenceRequest> request) {
+  call->request = std::move(request);
+  ResponseSender sender = std::move(call->sender);
+  if (!sender.disconnected()) {
+    call->sender = std::move(sender);
+    HttpResponse response = Answer(*call);
+    sender = std::move(call->sender);
+    sender.Send(std::move(response));
+  } else {
+    sender.Send(HttpResponse(400));  // nobody reads it
+  }
+  InferCallPool::GiveBack(std::move(call));
+}
+
+std::unique_ptr<InferCall> InferCallPool::Take(const std::shared_ptr<InferCallPool>& pool) {
+  std::unique_ptr<InferCall> call;
+  {
+    absl::MutexLock lock(&pool->mutex_);
+    if (!pool->free_.empty()) {
+      call = std::move(pool->free_.back());
+      pool->free_.pop_back();
+    }
+  }
+  if (call == nullptr) {
+    call = std::make_unique<InferCall>();
+    call->request = std::make_unique<InferenceRequest>();
+  }
+  call->home = pool;
+  return call;
+}
+
+void InferCallPool::GiveBack(std::unique_ptr<InferCall> call) {
+  const std::shared_ptr<InferCallPool> pool = std::move(call->home);
+  call->request->Clear();
+  call->sender = ResponseSender();
+  call->model = nullptr;
+  call->encoded.json.clear();
+  call->encoded.tensors.clear();
+  absl::MutexLock lock(&pool->mutex_);
+  if (pool->free_.size() < kKept) pool->free_.push_back(std::move(call));
+}
+
+}  // namespace tidemark

@@ -1,0 +1,276 @@
+#include "frontend/http/routes.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "protocol/documents.h"
+#include "protocol/http_status.h"
+
+namespace tidemark {
+namespace {
+
+// What is really served, in Triton's order.
+constexpr std::array<std::string_view, 9> kExtensions = {
+    "classification", "model_repository", "model_repository(unload_dependents)", "model_configuration",
+    "binary_tensor_data", "parameters", "statistics", "trace", "logging"};
+
+const std::set<std::string_view> kCategories = {"health",           "metadata",     "inference",        "shared-memory",
+                                                "model-config",     "statistics",   "trace",            "logging",
+                                                "model-repository"};
+
+absl::Status Exiting(const Lifecycle& lifecycle) {
+  return lifecycle.state() == ServerState::kExiting ? absl::UnavailableError("Server exiting") : absl::OkStatus();
+}
+
+}  // namespace
+
+namespace http {
+
+void SendEmpty(ResponseSender sender, std::string_view content_type) {
+  HttpResponse response(200);
+  if (!content_type.empty()) response.SetContentType(content_type);
+  sender.Send(std::move(response));
+}
+
+void SendJson(ResponseSender sender, std::string body) {
+  HttpResponse response(200);
+  response.SetContentType(kJson);
+  response.Append(std::move(body));
+  sender.Send(std::move(response));
+}
+
+void SendError(ResponseSender sender, const absl::Status& status, std::string_view content_type) {
+  sender.Send(MakeErrorResponse(HttpStatusOf(status.code()), MessageOf(status), content_type));
+}
+
+absl::StatusOr<std::int64_t> ParseVersion(std::string_view text) {
+  std::int64_t version = -1;
+  if (text.empty()) return version;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+  if (error == std::errc() && end == text.data() + text.size()) return version;
+  return absl::InvalidArgumentError(
+      fmt::format("failed to get model version from specified version string '{}' (details: stol), version should be an "
+                  "integral value > 0",
+                  text));
+}
+
+}  // namespace http
+
+absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions options, Parts parts) {
+  for (const auto& [category, header] : options.restricted) {
+    if (!kCategories.contains(category)) {
+      return absl::InvalidArgumentError(fmt::format("unknown restricted api '{}'", category));
+    }
+  }
+  std::optional<std::regex> forward;
+  if (!options.header_forward_pattern.empty()) {
+    try {
+      forward.emplace(options.header_forward_pattern, std::regex::ECMAScript | std::regex::icase | std::regex::optimize);
+    } catch (const std::regex_error& error) {
+      return absl::InvalidArgumentError(
+          fmt::format("Invalid regex pattern '{}' for --http-header-forward-pattern: {}", options.header_forward_pattern,
+                      error.what()));
+    }
+  }
+  std::unique_ptr<HttpRoutes> routes(new HttpRoutes(std::move(options), std::move(parts)));
+  routes->forward_ = std::move(forward);
+  return routes;
+}
+
+HttpRoutes::HttpRoutes(HttpRoutesOptions options, Parts parts)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      server_metadata_(ServerMetadataJson(options_.server_name, options_.server_version, kExtensions)),
+      calls_(std::make_shared<InferCallPool>()) {}
+
+const RestrictedHeader* HttpRoutes::Refused(const HttpRequest& request, std::string_view category) const {
+  const auto it = options_.restricted.find(category);
+  if (it == options_.restricted.end()) return nullptr;
+  const std::optional<std::string_view> value = request.Find(it->second.key);
+  return value && *value == it->second.value ? nullptr : &it->second;
+}
+
+void HttpRoutes::Handle(HttpRequest& request, ResponseSender sender) {
+  const RouteMatch match = MatchRoute(request.path());
+  if (match.route == Route::kNotFound) return sender.Send(MakeErrorResponse(404, "Not Found"));
+  const RouteRule rule = RuleOf(match.route);
+  if (const RestrictedHeader* missing = Refused(request, rule.category); missing != nullptr) {
+    return sender.Send(
+        MakeErrorResponse(403, fmt::format("This API is restricted, expecting header '{}'", missing->key)));
+  }
+  const bool allowed = (request.method() == HttpMethod::kGet && rule.get) ||
+                       (request.method() == HttpMethod::kPost && rule.post);
+  if (!allowed) {
+    const bool plain = rule.category == "health" || rule.category == "inference";
+    HttpResponse response = MakeErrorResponse(405, "Method Not Allowed", plain ? std::string_view() : http::kJson);
+    response.AddHeader("Allow", rule.get && rule.post ? "GET, POST" : rule.get ? "GET" : "POST");
+    return sender.Send(std::move(response));
+  }
+  Dispatch(match, request, std::move(sender));
+}
+
+void HttpRoutes::Dispatch(const RouteMatch& match, HttpRequest& request, ResponseSender sender) {
+  switch (match.route) {
+    case Route::kServerMetadata:
+      return http::SendJson(std::move(sender), server_metadata_);
+    case Route::kLive:
+      return Live(std::move(sender));
+    case Route::kReady:
+      return Ready(std::move(sender));
+    case Route::kModelMetadata:
+      return ModelMetadata(match, std::move(sender));
+    case Route::kModelReady:
+      return ModelReady(match, std::move(sender));
+    case Route::kModelConfig:
+      return ModelConfig(match, std::move(sender));
+    case Route::kModelStatistics:
+    case Route::kAllStatistics:
+      return Statistics(match, std::move(sender));
+    case Route::kInfer:
+      return Infer(match, request, std::move(sender));
+    case Route::kGenerate:
+    case Route::kGenerateStream:
+      return http::SendError(std::move(sender),
+                             absl::UnimplementedError("the generate extension is not supported by this server"));
+    case Route::kIndex:
+      return Index(request, std::move(sender));
+    case Route::kLoad:
+      return Load(match, request, std::move(sender));
+    case Route::kUnload:
+      return Unload(match, request, std::move(sender));
+    case Route::kLogging:
+      return Logging(request, std::move(sender));
+    case Route::kTrace:
+    case Route::kModelTrace:
+      return Trace(match, request, std::move(sender));
+    case Route::kSystemMemoryStatus:
+    case Route::kSystemMemoryRegister:
+    case Route::kSystemMemoryUnregister:
+    case Route::kCudaMemoryStatus:
+    case Route::kCudaMemoryRegister:
+    case Route::kCudaMemoryUnregister:
+      return SharedMemory(match, std::move(sender));
+    case Route::kNotFound:
+      break;
+  }
+  sender.Send(MakeErrorResponse(404, "Not Found"));
+}
+
+absl::Status HttpRoutes::Serving() const {
+  return parts_.lifecycle->accepting() ? absl::OkStatus() : absl::UnavailableError("Server not ready");
+}
+
+absl::StatusOr<ModelHandle> HttpRoutes::FindModel(const RouteMatch& match) const {
+  ASSIGN_OR_RETURN(const std::int64_t version, http::ParseVersion(match.version));
+  RETURN_IF_ERROR(Serving());
+  return parts_.registry->Find(match.model, version);
+}
+
+void HttpRoutes::Live(ResponseSender sender) const {
+  if (const absl::Status status = Exiting(*parts_.lifecycle); !status.ok()) {
+    return http::SendError(std::move(sender), status, {});
+  }
+  if (parts_.lifecycle->state() == ServerState::kReady) return http::SendEmpty(std::move(sender));
+  sender.Send(HttpResponse(400));
+}
+
+void HttpRoutes::Ready(ResponseSender sender) const {
+  if (const absl::Status status = Exiting(*parts_.lifecycle); !status.ok()) {
+    return http::SendError(std::move(sender), status, {});
+  }
+  if (parts_.lifecycle->Ready()) return http::SendEmpty(std::move(sender));
+  sender.Send(HttpResponse(400));
+}
+
+void HttpRoutes::ModelReady(const RouteMatch& match, ResponseSender sender) const {
+  const absl::StatusOr<ModelHandle> handle = FindModel(match);
+  if (handle.ok()) {
+    if ((*handle)->Health().ok()) return http::SendEmpty(std::move(sender));
+  } else {
+    // Known but not READY is 400 here; what is not known at all has the usual error.
+    const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
+    const auto model = snapshot->find(match.model);
+    const absl::StatusOr<std::int64_t> version = http::ParseVersion(match.version);
+    const bool known = version.ok() && Serving().ok() && model != snapshot->end() &&
+                       (*version < 0 || model->second->versions.contains(*version));
+    if (!known) return http::SendError(std::move(sender), handle.status(), {});
+  }
+  sender.Send(MakeErrorResponse(400, "Model version not ready"));
+}
+
+void HttpRoutes::ModelMetadata(const RouteMatch& match, ResponseSender sender) const {
+  const absl::StatusOr<ModelHandle> handle = FindModel(match);
+  if (!handle.ok()) return http::SendError(std::move(sender), handle.status());
+  const ModelInfo& info = (*handle)->info();
+  std::vector<std::int64_t> versions;
+  if (!match.version.empty()) {
+    versions.push_back(info.version());
+  } else {
+    const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
+    if (const auto model = snapshot->find(match.model); model != snapshot->end()) {
+      for (const auto& [number, entry] : model->second->versions) {
+        if (entry.state == VersionState::kReady) versions.push_back(number);
+      }
+    }
+  }
+  http::SendJson(std::move(sender), ModelMetadataJson(info, versions));
+}
+
+void HttpRoutes::ModelConfig(const RouteMatch& match, ResponseSender sender) const {
+  const absl::StatusOr<ModelHandle> handle = FindModel(match);
+  if (!handle.ok()) return http::SendError(std::move(sender), handle.status());
+  http::SendJson(std::move(sender), (*handle)->info().config_json());
+}
+
+void HttpRoutes::Statistics(const RouteMatch& match, ResponseSender sender) const {
+  const absl::StatusOr<std::int64_t> version = http::ParseVersion(match.version);
+  if (!version.ok()) return http::SendError(std::move(sender), version.status());
+  if (const absl::Status status = Serving(); !status.ok()) return http::SendError(std::move(sender), status);
+  const bool all = match.route == Route::kAllStatistics;
+  const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
+  std::string body = "{\"model_stats\":[";
+  bool model_ready = false;
+  bool found = false;
+  for (const auto& [name, model] : *snapshot) {
+    if (!all && name != match.model) continue;
+    for (const auto& [number, entry] : model->versions) {
+      const ModelHandle handle = ModelHandle::Enter(entry.published);
+      if (!handle) continue;
+      model_ready = true;
+      if (*version >= 0 && number != *version) continue;
+      if (std::exchange(found, true)) body += ',';
+      AppendModelStatistics(body, name, number, handle->statistics().Snapshot());
+    }
+  }
+  if (!all && !found) {
+    return http::SendError(
+        std::move(sender),
+        absl::InvalidArgumentError(
+            model_ready ? fmt::format("requested model version is not available for model '{}'", match.model)
+                        : fmt::format("requested model '{}' is not available", match.model)));
+  }
+  body += "]}";
+  http::SendJson(std::move(sender), std::move(body));
+}
+
+void HttpRoutes::SharedMemory(const RouteMatch& match, ResponseSender sender) const {
+  const bool system = match.route == Route::kSystemMemoryStatus;
+  if (!system && match.route != Route::kCudaMemoryStatus) {
+    return http::SendError(std::move(sender), absl::UnimplementedError("Client shared memory is disabled. Start the server "
+                                                                       "with '--allow-client-shm=true' to enable."));
+  }
+  if (!match.region.empty()) {
+    return http::SendError(std::move(sender),
+                           absl::NotFoundError(fmt::format("Unable to find {} shared memory region: '{}'",
+                                                           system ? "system" : "cuda", match.region)));
+  }
+  http::SendJson(std::move(sender), "[]");
+}
+
+}  // namespace tidemark

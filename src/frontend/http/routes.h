@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <regex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "frontend/http/infer_call.h"
+#include "frontend/http/message.h"
+#include "frontend/http/route_match.h"
+#include "inference/registry.h"
+#include "lifecycle/lifecycle.h"
+#include "observe/trace_settings.h"
+#include "resource/buffer_pool.h"
+
+namespace tidemark {
+
+// A header that a restricted route wants to see, with exactly this value.
+struct RestrictedHeader {
+  std::string key;
+  std::string value;
+};
+
+struct HttpRoutesOptions {
+  std::string server_name = "triton";
+  std::string server_version;
+  std::size_t max_input_bytes = std::size_t{64} << 20;  // --http-max-input-size
+  std::map<std::string, RestrictedHeader, std::less<>> restricted;  // by category: "health", "inference", …
+  std::string header_forward_pattern;  // found in a header's name in any case: it becomes a parameter; empty: none
+};
+
+// Every HTTP route of the protocol (docs/compatibility.md lists them): takes requests from the transport, answers them
+// from the registry, or hands them to a model or to the lifecycle, whose answers come from other threads. Never blocks.
+//
+// Thread-safe. Outlives the HTTP server that calls it; requests on their way may outlive it, as long as what is in
+// Parts lives.
+class HttpRoutes final : public HttpHandler {
+ public:
+  // All of them outlive the routes and every request.
+  struct Parts {
+    Registry* registry = nullptr;
+    Lifecycle* lifecycle = nullptr;
+    BufferPool* buffers = nullptr;
+    // Runs what may block (disk) on another thread.
+    std::function<void(absl::AnyInvocable<void()>)> offload;
+  };
+
+  // INVALID_ARGUMENT for an unknown restricted category or a pattern that is none.
+  static absl::StatusOr<std::unique_ptr<HttpRoutes>> Create(HttpRoutesOptions options, Parts parts);
+
+  void Handle(HttpRequest& request, ResponseSender sender) override;
+
+ private:
+  HttpRoutes(HttpRoutesOptions options, Parts parts);
+
+  // What the restriction on the route's category, if any, has against the request.
+  const RestrictedHeader* Refused(const HttpRequest& request, std::string_view category) const;
+  void Dispatch(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
+
+  void Live(ResponseSender sender) const;
+  void Ready(ResponseSender sender) const;
+  void ModelReady(const RouteMatch& match, ResponseSender sender) const;
+  void ModelMetadata(const RouteMatch& match, ResponseSender sender) const;
+  void ModelConfig(const RouteMatch& match, ResponseSender sender) const;
+  void Statistics(const RouteMatch& match, ResponseSender sender) const;
+
+  void Index(HttpRequest& request, ResponseSender sender) const;
+  void Load(const RouteMatch& match, HttpRequest& request, ResponseSender sender) const;
+  void Unload(const RouteMatch& match, HttpRequest& request, ResponseSender sender) const;
+
+  void Logging(HttpRequest& request, ResponseSender sender) const;
+  void Trace(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
+  void SharedMemory(const RouteMatch& match, ResponseSender sender) const;
+
+  void Infer(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
+  absl::Status ForwardHeaders(const HttpRequest& request, InferenceRequest& inference) const;
+
+  // UNAVAILABLE "Server not ready" unless the server serves.
+  absl::Status Serving() const;
+  absl::StatusOr<ModelHandle> FindModel(const RouteMatch& match) const;
+
+  const HttpRoutesOptions options_;
+  const Parts parts_;
+  const std::string server_metadata_;
+  std::optional<std::regex> forward_;
+  TraceSettings trace_;
+  const std::shared_ptr<InferCallPool> calls_;  // last owner: the routes, or the last request on its way
+};
+
+// Shared by the routes' files.
+namespace http {
+
+inline constexpr std::string_view kJson = "application/json";
+
+void SendEmpty(ResponseSender sender, std::string_view content_type = {});
+void SendJson(ResponseSender sender, std::string body);
+void SendError(ResponseSender sender, const absl::Status& status, std::string_view content_type = kJson);
+
+// The version in a path; -1 when there is none. INVALID_ARGUMENT with Triton's text when it is no int64.
+absl::StatusOr<std::int64_t> ParseVersion(std::string_view text);
+
+}  // namespace http
+}  // namespace tidemark

@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "base/status.h"
+#include "frontend/http/routes.h"
+#include "protocol/http_infer.h"
+#include "protocol/http_status.h"
+
+namespace tidemark {
+namespace {
+
+constexpr std::string_view kHeaderLength = "Inference-Header-Content-Length";
+// Header names longer than this are not matched with the forward pattern: what matching costs grows with them.
+constexpr std::size_t kLongestForwardName = 256;
+
+bool Reserved(std::string_view key) {
+  constexpr std::array<std::string_view, 7> kReserved = {"sequence_id", "sequence_start", "sequence_end",      "priority",
+                                                         "timeout",     "headers",        "binary_data_output"};
+  for (const std::string_view reserved : kReserved) {
+    if (key == reserved) return true;
+  }
+  return key.starts_with("triton_");
+}
+
+// The whole body, decompressed; its memory goes to `inference`.
+absl::StatusOr<std::span<std::byte>> TakeBody(HttpRequest& request, std::size_t max_input_bytes,
+                                              InferenceRequest& inference) {
+  const std::optional<ContentCoding> coding = ParseContentCoding(request.Find("Content-Encoding").value_or(""));
+  if (!coding) return absl::UnimplementedError("Unsupported compression type");
+  const std::span<std::byte> body = request.body();
+  if (*coding == ContentCoding::kIdentity) {
+    inference.body = request.TakeBody();
+    return body;
+  }
+  const std::optional<std::uint64_t> aligned_at = ParseDecimal(request.Find(kHeaderLength).value_or("0"));
+  ASSIGN_OR_RETURN(InflatedBody inflated, Inflate(body, max_input_bytes, aligned_at.value_or(0), request.pool()));
+  inference.body = std::move(inflated.buffer);
+  return inflated.bytes;
+}
+
+void SendInferError(ResponseSender sender, const absl::Status& status, std::string_view content_type) {
+  HttpResponse response = MakeErrorResponse(HttpStatusOf(status.code()), MessageOf(status), content_type);
+  if (MessageOf(status) == "Unsupported compression type") response.AddHeader("Accept-Encoding", "gzip, deflate");
+  sender.Send(std::move(response));
+}
+
+}  // namespace
+
+absl::Status HttpRoutes::ForwardHeaders(const HttpRequest& request, InferenceRequest& inference) const {
+  if (!forward_) return absl::OkStatus();
+  for (const HttpHeader& header : request.headers()) {
+    if (header.name.size() > kLongestForwardName ||
+        !std::regex_search(header.name.begin(), header.name.end(), *forward_)) {
+      continue;
+    }
+    if (Reserved(header.name)) {
+      return absl::InvalidArgumentError(
+          fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", header.name));
+    }
+    inference.parameters.emplace_back(std::string(header.name), std::string(header.value));
+  }
+  return absl::OkStatus();
+}
+
+void HttpRoutes::Infer(const RouteMatch& match, HttpRequest& request, ResponseSender sender) {
+  absl::StatusOr<ModelHandle> handle = FindModel(match);
+  if (!handle.ok()) return SendInferError(std::move(sender), handle.status(), {});
+  Model& model = **handle;
+  const ModelInfo& info = model.info();
+  if (info.decoupled()) {
+    return SendInferError(
+        std::move(sender),
+        absl::UnimplementedError("HTTP end point doesn't support models with decoupled transaction policy"), {});
+  }
+  std::unique_ptr<InferCall> call = InferCallPool::Take(calls_);
+  InferenceRequest& inference = *call->request;
+  inference.set_model(std::move(*handle));
+
+  absl::StatusOr<std::span<std::byte>> body = TakeBody(request, options_.max_input_bytes, inference);
+  absl::StatusOr<std::size_t> json_bytes =
+      body.ok() ? InferJsonBytes(request.Find(kHeaderLength), body->size()) : body.status();
+  absl::Status status = json_bytes.status();
+  std::string_view content_type;
+  if (status.ok()) {
+    content_type = http::kJson;
+    status = DecodeInfer(*body, *json_bytes, info, options_.max_input_bytes, *parts_.buffers, inference);
+  }
+  if (status.ok()) status = ForwardHeaders(request, inference);
+  if (!status.ok()) {
+    SendInferError(std::move(sender), status, content_type);
+    return InferCallPool::GiveBack(std::move(call));
+  }
+
+  call->coding = ChooseResponseCoding(request.Find("Accept-Encoding").value_or(""));
+  call->model = &info;
+  call->buffers = parts_.buffers;
+  inference.cancel = std::make_shared<CancelFlag>();
+  sender.OnDisconnect([flag = inference.cancel] { flag->Cancel(); });
+  call->sender = std::move(sender);
+  std::unique_ptr<InferenceRequest> submitted = std::move(call->request);
+  submitted->on_complete = [owner = std::move(call)](std::unique_ptr<InferenceRequest> done) mutable {
+    InferCall::Complete(std::move(owner), std::move(done));
+  };
+  model.Submit(std::move(submitted), /*may_run_inline=*/true);
+}
+
+}  // namespace tidemark

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "observe/trace_settings.h"
+
+// Bodies of the control routes: repository, logging and trace settings. Errors are INVALID_ARGUMENT with Triton's texts,
+// UNIMPLEMENTED for what may not be set over the network. Unknown members are ignored, as there, except in load
+// parameters. Pure functions, thread-safe.
+
+namespace tidemark {
+
+// INVALID_ARGUMENT when a JSON body of that size is too big ("request JSON size of …").
+absl::Status CheckJsonSize(std::size_t bytes, std::size_t max_bytes);
+
+// `{"ready": bool}`, or nothing at all: false.
+absl::StatusOr<bool> ParseIndexRequest(std::string_view body);
+
+// `{"parameters": {"config": "<json>", "file:<path>": "<base64>"}}`, all optional.
+struct LoadParameters {
+  std::optional<std::string> config;
+  std::map<std::string, std::string> files;  // path -> decoded bytes
+};
+absl::StatusOr<LoadParameters> ParseLoadRequest(std::string_view body);
+
+// `{"parameters": {"unload_dependents": bool}}`, all optional: false.
+absl::StatusOr<bool> ParseUnloadRequest(std::string_view body);
+
+// `settings` with what the body changes.
+absl::StatusOr<LogSettings> ParseLogSettings(std::string_view body, LogSettings settings);
+std::string LogSettingsJson(const LogSettings& settings);
+
+absl::StatusOr<TraceUpdate> ParseTraceUpdate(std::string_view body);
+std::string TraceSettingsJson(const TraceValues& values);
+
+}  // namespace tidemark

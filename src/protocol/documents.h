@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "inference/model_info.h"
+#include "observe/model_statistics.h"
+
+// The JSON documents that describe server and models (protocol digest 1.5, 1.6, 5), compact, members in Triton's order.
+// Pure functions, thread-safe.
+
+namespace tidemark {
+
+std::string ServerMetadataJson(std::string_view name, std::string_view version,
+                               std::span<const std::string_view> extensions);
+
+// `versions`: those to be listed, ascending.
+std::string ModelMetadataJson(const ModelInfo& model, std::span<const std::int64_t> versions);
+
+// One entry of "model_stats", appended.
+void AppendModelStatistics(std::string& out, std::string_view name, std::int64_t version,
+                           const ModelStatisticsSnapshot& statistics);
+
+}  // namespace tidemark
