@@ -22,7 +22,8 @@ DataType TypeOf(const inference::ModelOutput& output);
 Shape DimsOf(const inference::ModelInput& input);
 Shape DimsOf(const inference::ModelOutput& output);
 
-// The shape that the backend sees, without the batch dimension: `reshape` if present (it may be empty), else dims.
+// The shape that the backend sees, without the batch dimension: `reshape` if present (it may be empty), else
+// dims.
 Shape BackendDimsOf(const inference::ModelInput& input);
 Shape BackendDimsOf(const inference::ModelOutput& output);
 
@@ -43,8 +44,8 @@ bool IsEnsemble(const inference::ModelConfig& config);
 // What model metadata calls the platform: `platform`, or `backend` when that is empty.
 const std::string& PlatformOf(const inference::ModelConfig& config);
 
-// Do the two configurations differ in instance_group and version_policy at most? (Then a loaded version can be
-// updated in place.)
+// Do the two configurations differ in instance_group and version_policy at most? (Then a loaded version can
+// be updated in place.)
 bool OnlyInstancesOrPolicyDiffer(const inference::ModelConfig& before, const inference::ModelConfig& after);
 
 }  // namespace tidemark

@@ -17,8 +17,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// The 64-bit fields that Triton forgets to turn from protobuf's strings into numbers, by full name. Its TensorRT
-// backend reads the dims of a graph specification as strings.
+// The 64-bit fields that Triton forgets to turn from protobuf's strings into numbers, by full name. Its
+// TensorRT backend reads the dims of a graph specification as strings.
 bool StaysString(const FieldDescriptor& field) {
   const std::string& name = field.full_name();
   return name == "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim" ||
@@ -71,7 +71,8 @@ class Printer {
   void PrintValue(const Message& message, const FieldDescriptor& field, int index) {
     const Reflection& reflection = *message.GetReflection();
     const auto get = [&](auto singular, auto repeated) {
-      return index < 0 ? (reflection.*singular)(message, &field) : (reflection.*repeated)(message, &field, index);
+      return index < 0 ? (reflection.*singular)(message, &field)
+                       : (reflection.*repeated)(message, &field, index);
     };
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:

@@ -83,7 +83,8 @@ const Descriptor* FindType(std::string_view full_name) {
   return inference::ModelConfig::descriptor()->file()->pool()->FindMessageTypeByName(std::string(full_name));
 }
 
-// What the parser does not know, in one of its messages: a field of a message type, or a value of an enum field.
+// What the parser does not know, in one of its messages: a field of a message type, or a value of an enum
+// field.
 struct UnknownName {
   std::string name;
   std::string_view nearest;
@@ -139,7 +140,8 @@ std::size_t OffsetOf(std::string_view text, int line, int column) {
   return at;
 }
 
-// Keeps what the parser says. Unknown fields come as warnings, because only then does it go on to the next one.
+// Keeps what the parser says. Unknown fields come as warnings, because only then does it go on to the next
+// one.
 class Collector : public google::protobuf::io::ErrorCollector {
  public:
   Collector(std::string_view text, std::string_view file) : text_(text), file_(file) {}
@@ -156,7 +158,9 @@ class Collector : public google::protobuf::io::ErrorCollector {
     }
     AddAt(offset, message + suggestion);
   }
-  void AddWarning(int line, int column, const std::string& message) override { AddError(line, column, message); }
+  void AddWarning(int line, int column, const std::string& message) override {
+    AddError(line, column, message);
+  }
 
   void AddAt(std::size_t offset, const std::string& message) {
     const Position at = PositionAt(text_, offset);
@@ -168,8 +172,10 @@ class Collector : public google::protobuf::io::ErrorCollector {
 
   bool empty() const { return count_ == 0; }
   absl::Status ToStatus() const {
-    const std::string more = count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
-    return absl::InvalidArgumentError(fmt::format("failed to read text proto from {}{}{}", file_, errors_, more));
+    const std::string more =
+        count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
+    return absl::InvalidArgumentError(
+        fmt::format("failed to read text proto from {}{}{}", file_, errors_, more));
   }
 
  private:
@@ -182,17 +188,22 @@ class Collector : public google::protobuf::io::ErrorCollector {
 // Offset of the first byte that is not part of valid UTF-8; nullopt when there is none.
 std::optional<std::size_t> FindInvalidUtf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
+    const auto byte = [&](std::size_t at) {
+      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
+    };
     const unsigned lead = byte(i);
-    const std::size_t length = lead < 0x80 ? 1 : lead >= 0xC2 && lead < 0xE0 ? 2 : (lead & 0xF0U) == 0xE0 ? 3
-                               : lead >= 0xF0 && lead < 0xF5 ? 4 : 0;
+    const std::size_t length = lead < 0x80                   ? 1
+                               : lead >= 0xC2 && lead < 0xE0 ? 2
+                               : (lead & 0xF0U) == 0xE0      ? 3
+                               : lead >= 0xF0 && lead < 0xF5 ? 4
+                                                             : 0;
     if (length == 0) return i;
     for (std::size_t k = 1; k < length; ++k) {
       if ((byte(i + k) & 0xC0U) != 0x80U) return i;
     }
     const unsigned second = byte(i + 1);
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
-        (lead == 0xF4 && second > 0x8F)) {
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F)) {
       return i;
     }
     i += length;
@@ -220,7 +231,8 @@ std::optional<std::size_t> FindTooDeep(std::string_view text) {
   return std::nullopt;
 }
 
-// The path of a string field that holds invalid UTF-8 (through an escape like "\377"); empty when there is none.
+// The path of a string field that holds invalid UTF-8 (through an escape like "\377"); empty when there is
+// none.
 std::string FindInvalidString(const Message& message) {
   const Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
@@ -233,9 +245,9 @@ std::string FindInvalidString(const Message& message) {
                                                        : reflection.GetString(message, field);
         if (FindInvalidUtf8(value)) return field->name();
       } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        const std::string inner = FindInvalidString(field->is_repeated()
-                                                        ? reflection.GetRepeatedMessage(message, field, i)
-                                                        : reflection.GetMessage(message, field));
+        const std::string inner =
+            FindInvalidString(field->is_repeated() ? reflection.GetRepeatedMessage(message, field, i)
+                                                   : reflection.GetMessage(message, field));
         if (!inner.empty()) return fmt::format("{}.{}", field->name(), inner);
       }
     }
@@ -255,9 +267,11 @@ absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, st
     return fail_at(0, fmt::format("the file has {} bytes, more than 64 MiB", text.size()));
   }
   if (const auto bad = FindInvalidUtf8(text)) {
-    return fail_at(*bad, fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[*bad])));
+    return fail_at(*bad,
+                   fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[*bad])));
   }
-  if (const auto deep = FindTooDeep(text)) return fail_at(*deep, fmt::format("nested deeper than {} levels", kMaxDepth));
+  if (const auto deep = FindTooDeep(text))
+    return fail_at(*deep, fmt::format("nested deeper than {} levels", kMaxDepth));
 
   inference::ModelConfig config;
   google::protobuf::TextFormat::Parser parser;
@@ -276,7 +290,8 @@ absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, st
 
 absl::StatusOr<inference::ModelConfig> ParseConfigJson(std::string_view json) {
   if (json.size() > kMaxConfigBytes) {
-    return absl::InvalidArgumentError(fmt::format("the configuration has {} bytes, more than 64 MiB", json.size()));
+    return absl::InvalidArgumentError(
+        fmt::format("the configuration has {} bytes, more than 64 MiB", json.size()));
   }
   if (const auto bad = FindInvalidUtf8(json)) {
     return absl::InvalidArgumentError(fmt::format("byte {} is not valid UTF-8", *bad));

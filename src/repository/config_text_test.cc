@@ -31,7 +31,8 @@ TEST(ConfigTextTest, ReadsAnOrdinaryConfiguration) {
     output { name: "Y" data_type: TYPE_STRING dims: 1 }
     parameters: { key: "k" value: { string_value: "v" } }
     dynamic_batching { }
-  )", "config.pbtxt");
+  )",
+                                      "config.pbtxt");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->input(0).dims(0), -1);
   EXPECT_EQ(config->output(0).data_type(), inference::TYPE_STRING);
@@ -63,7 +64,8 @@ TEST(ConfigTextTest, EveryUnknownFieldIsReportedWithTheNearestName) {
 
 TEST(ConfigTextTest, UnknownEnumValueIsReportedWithTheNearestName) {
   EXPECT_THAT(TextError("input { name: \"X\" data_type: TYPE_FP23 }"), HasSubstr("config.pbtxt:1:30: "));
-  EXPECT_THAT(TextError("input { name: \"X\" data_type: TYPE_FP23 }"), HasSubstr("Did you mean \"TYPE_FP32\"?"));
+  EXPECT_THAT(TextError("input { name: \"X\" data_type: TYPE_FP23 }"),
+              HasSubstr("Did you mean \"TYPE_FP32\"?"));
 }
 
 TEST(ConfigTextTest, APositionIsThatOfTheNameInBytesAndNotOfWhatFollows) {
@@ -71,9 +73,7 @@ TEST(ConfigTextTest, APositionIsThatOfTheNameInBytesAndNotOfWhatFollows) {
   EXPECT_THAT(TextError("\t\tnope\n{ }"), HasSubstr("config.pbtxt:1:3: "));
 }
 
-TEST(ConfigTextTest, TwoSchedulersAreRefused) {
-  TextError("dynamic_batching { } sequence_batching { }");
-}
+TEST(ConfigTextTest, TwoSchedulersAreRefused) { TextError("dynamic_batching { } sequence_batching { }"); }
 
 TEST(ConfigTextTest, InvalidUtf8IsRefusedRawAndEscaped) {
   EXPECT_THAT(TextError("name: \"a\xff\""), HasSubstr("config.pbtxt:1:9: byte 0xff is not valid UTF-8"));
@@ -118,12 +118,13 @@ TEST(ConfigJsonTest, PrintsDefaultsAndLeavesOutAbsentMessages) {
   input->set_data_type(inference::TYPE_FP32);
   input->add_dims(9007199254740993);
   const std::string json = ConfigJson(config);
-  EXPECT_EQ(json,
-            R"({"name":"m","platform":"","backend":"","runtime":"","max_batch_size":0,"input":[{"name":"X",)"
-            R"("data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[9007199254740993],"is_shape_tensor":false,)"
-            R"("allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[],)"
-            R"("batch_input":[],"batch_output":[],"instance_group":[],"default_model_filename":"",)"
-            R"("cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]})");
+  EXPECT_EQ(
+      json,
+      R"({"name":"m","platform":"","backend":"","runtime":"","max_batch_size":0,"input":[{"name":"X",)"
+      R"("data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[9007199254740993],"is_shape_tensor":false,)"
+      R"("allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[],)"
+      R"("batch_input":[],"batch_output":[],"instance_group":[],"default_model_filename":"",)"
+      R"("cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]})");
 }
 
 TEST(ConfigJsonTest, AnEmptyConfigurationIsTheEmptyText) { EXPECT_EQ(ConfigJson({}), ""); }
@@ -139,7 +140,8 @@ TEST(ConfigJsonTest, WideIntegersAreNumbersExceptThreeThatTritonForgets) {
       priority_queue_policy { key: 10 value { default_timeout_microseconds: 5 } }
       priority_queue_policy { key: 2 value { } } }
     model_warmup { inputs { key: "X" value { dims: 4 zero_data: true } } }
-  )", "config.pbtxt");
+  )",
+                                      "config.pbtxt");
   ASSERT_TRUE(config.ok()) << config.status();
   const nlohmann::json json = nlohmann::json::parse(ConfigJson(*config));
   EXPECT_EQ(json["version_policy"]["specific"]["versions"], (nlohmann::json{2, 10}));
@@ -159,13 +161,15 @@ TEST(ConfigJsonTest, WhatIsPrintedReadsBackAsTheSame) {
   auto config = ParseConfigText(R"(
     name: "m\"\n" backend: "b" max_batch_size: 3 dynamic_batching { priority_levels: 18446744073709551615 }
     sequence_batching: { direct { minimum_slot_utilization: 0.1 } }
-  )", "config.pbtxt");
+  )",
+                                "config.pbtxt");
   ASSERT_FALSE(config.ok());  // two schedulers
   config = ParseConfigText(R"(
     name: "m\"\n" backend: "b" max_batch_size: 3
     sequence_batching: { direct { minimum_slot_utilization: 0.1 max_queue_delay_microseconds: 18446744073709551615 } }
     model_metrics { metric_control { metric_identifier { family: "f" } histogram_options { buckets: [ 0.1, 1e300 ] } } }
-  )", "config.pbtxt");
+  )",
+                           "config.pbtxt");
   ASSERT_TRUE(config.ok()) << config.status();
   NormalizeConfig(&*config);
   const auto again = ParseConfigJson(ConfigJson(*config));

@@ -97,7 +97,8 @@ class IoValidator {
       Add(t.path + ".name", fmt::format("model {} must specify 'name'", t.input ? "input" : "output"));
       return;  // the other messages name the tensor
     }
-    if (FromProto(t.type) == DataType::kInvalid) Add(t.path + ".data_type", t.prefix + "must specify 'data_type'");
+    if (FromProto(t.type) == DataType::kInvalid)
+      Add(t.path + ".data_type", t.prefix + "must specify 'data_type'");
     if (t.dims.empty()) Add(t.path + ".dims", t.prefix + "must specify 'dims'");
     if (t.has_reshape && t.reshape.empty() && config_.max_batch_size() == 0) {
       Add(t.path + ".reshape",
@@ -146,10 +147,12 @@ class IoValidator {
     }
     if (!t.non_linear) return;
     if (!tensorrt) {
-      Add(t.path + ".is_non_linear_format_io", "Non-linear IO format is only supported for the TensorRT platform");
+      Add(t.path + ".is_non_linear_format_io",
+          "Non-linear IO format is only supported for the TensorRT platform");
     }
     if (t.dims.size() != 3) {
-      Add(t.path + ".dims", fmt::format("Non-linear IO format {} requires 3 dims", t.input ? "input" : "output"));
+      Add(t.path + ".dims",
+          fmt::format("Non-linear IO format {} requires 3 dims", t.input ? "input" : "output"));
     }
   }
 
@@ -171,11 +174,13 @@ class IoValidator {
   void CheckSources(const std::string& path, const std::string& what, const std::string& kind,
                     const google::protobuf::RepeatedPtrField<std::string>& sources) {
     if (sources.size() != 1) {
-      Add(path + ".source_input", fmt::format("{} kind '{}' expects 1 source input, got {}", what, kind, sources.size()));
+      Add(path + ".source_input",
+          fmt::format("{} kind '{}' expects 1 source input, got {}", what, kind, sources.size()));
     }
   }
 
-  void CheckKnownInputs(const std::string& path, const google::protobuf::RepeatedPtrField<std::string>& sources) {
+  void CheckKnownInputs(const std::string& path,
+                        const google::protobuf::RepeatedPtrField<std::string>& sources) {
     for (const std::string& source : sources) {
       if (FindInput(config_, source) == nullptr) {
         Add(path + ".source_input", fmt::format("unknown source input name '{}'", source));
@@ -190,7 +195,8 @@ class IoValidator {
       if (!inference::BatchInput::Kind_IsValid(batch.kind())) {
         Add(path + ".kind", fmt::format("unknown batch input kind '{}'", static_cast<int>(batch.kind())));
       } else {
-        CheckSources(path, "batch input", inference::BatchInput::Kind_Name(batch.kind()), batch.source_input());
+        CheckSources(path, "batch input", inference::BatchInput::Kind_Name(batch.kind()),
+                     batch.source_input());
       }
       if (batch.data_type() != inference::TYPE_INT32 && batch.data_type() != inference::TYPE_FP32) {
         Add(path + ".data_type", "batch input data type must be TYPE_INT32 or TYPE_FP32");
@@ -207,7 +213,8 @@ class IoValidator {
       if (!inference::BatchOutput::Kind_IsValid(batch.kind())) {
         Add(path + ".kind", fmt::format("unknown batch output kind '{}'", static_cast<int>(batch.kind())));
       } else {
-        CheckSources(path, "batch output", inference::BatchOutput::Kind_Name(batch.kind()), batch.source_input());
+        CheckSources(path, "batch output", inference::BatchOutput::Kind_Name(batch.kind()),
+                     batch.source_input());
       }
       CheckKnownInputs(path, batch.source_input());
       for (const std::string& target : batch.target_name()) {
@@ -215,7 +222,8 @@ class IoValidator {
           Add(path + ".target_name", fmt::format("unknown target output name '{}'", target));
         }
         if (!seen.insert(target).second) {
-          Add(path + ".target_name", fmt::format("target output name '{}' can only be specified once", target));
+          Add(path + ".target_name",
+              fmt::format("target output name '{}' can only be specified once", target));
         }
       }
     }

@@ -21,29 +21,32 @@ namespace tidemark {
 
 // What a load request puts in place of what is on disk.
 struct LoadOverrides {
-  std::optional<std::string> config_json;    // replaces the configuration file for this load
-  std::map<std::string, std::string> files;  // path relative to the model's directory ("1/model.onnx") -> bytes
+  std::optional<std::string> config_json;  // replaces the configuration file for this load
+  std::map<std::string, std::string>
+      files;  // path relative to the model's directory ("1/model.onnx") -> bytes
 
   bool empty() const { return !config_json.has_value() && files.empty(); }
 };
 
-// Checks the name of a load request, as Triton does, on the name without surrounding white space: not empty, not
+// Checks the name of a load request, as Triton does, on the name without surrounding white space: not empty,
+// not
 // "..", no '/'. INVALID_ARGUMENT.
 absl::Status ValidateLoadName(std::string_view name);
 
-// Checks that file overrides come with a configuration, and that no path leads out of the model's directory or uses
-// a file as a directory. INVALID_ARGUMENT. Touches no disk.
+// Checks that file overrides come with a configuration, and that no path leads out of the model's directory
+// or uses a file as a directory. INVALID_ARGUMENT. Touches no disk.
 absl::Status ValidateOverridePaths(const LoadOverrides& overrides);
 
-// Writes the file overrides below `dir`, an existing directory that the caller owns and removes, also when this
-// fails half-way. Checks the paths first. INTERNAL when writing fails.
+// Writes the file overrides below `dir`, an existing directory that the caller owns and removes, also when
+// this fails half-way. Checks the paths first. INTERNAL when writing fails.
 absl::Status WriteOverrideFiles(const LoadOverrides& overrides, const std::filesystem::path& dir);
 
 // One model in the repository's list.
 struct ModelEntry {
   std::string model_namespace;  // the root's path with namespacing, else ""
   std::string name;
-  // Where it is. More than one means that it is in several roots without namespacing, so that it cannot be loaded.
+  // Where it is. More than one means that it is in several roots without namespacing, so that it cannot be
+  // loaded.
   std::vector<std::filesystem::path> directories;
 
   bool duplicate() const { return directories.size() > 1; }
@@ -55,24 +58,27 @@ struct ModelSource {
   std::string model_namespace;
   std::filesystem::path directory;
   // Completed by the core and normalised, valid by ValidateConfig; inputs and outputs are validated only when
-  // auto-completion is off. Instance groups are as written: the lifecycle normalises them with the backend's defaults.
+  // auto-completion is off. Instance groups are as written: the lifecycle normalises them with the backend's
+  // defaults.
   inference::ModelConfig config;
-  std::vector<std::int64_t> versions;  // selected by the policy, ascending; empty: the load fails (NoVersionError)
-  ModelStamp stamp;                    // of `directory`, taken before anything was read
-  std::vector<Finding> warnings;       // ignored directories, versions that are not there; already logged
+  std::vector<std::int64_t>
+      versions;                   // selected by the policy, ascending; empty: the load fails (NoVersionError)
+  ModelStamp stamp;               // of `directory`, taken before anything was read
+  std::vector<Finding> warnings;  // ignored directories, versions that are not there; already logged
   bool config_from_override = false;
 };
 
 struct RepositoryOptions {
   std::vector<std::filesystem::path> roots;
-  std::string config_name;    // --model-config-name; "" = config.pbtxt only
-  bool namespacing = false;   // --model-namespacing
-  bool auto_complete = true;  // off: a configuration file is required, and inputs and outputs are validated here
+  std::string config_name;   // --model-config-name; "" = config.pbtxt only
+  bool namespacing = false;  // --model-namespacing
+  bool auto_complete =
+      true;  // off: a configuration file is required, and inputs and outputs are validated here
 };
 
-// Which models exist on disk. Reads it anew at each call and remembers nothing; immutable, so thread-safe. Never
-// writes, never throws; concurrent edits of the repository lead to an error or to one of the two states, never to
-// a crash.
+// Which models exist on disk. Reads it anew at each call and remembers nothing; immutable, so thread-safe.
+// Never writes, never throws; concurrent edits of the repository lead to an error or to one of the two
+// states, never to a crash.
 class ModelRepository {
  private:
   struct Private {};
@@ -82,8 +88,8 @@ class ModelRepository {
   // ("repository path is not a valid directory").
   static absl::StatusOr<std::unique_ptr<ModelRepository>> Create(RepositoryOptions options);
 
-  // Every sub-directory of every root, by (namespace, name). UNAVAILABLE when a root cannot be listed at the moment:
-  // then nothing is known, and a poll must not take the models for removed.
+  // Every sub-directory of every root, by (namespace, name). UNAVAILABLE when a root cannot be listed at the
+  // moment: then nothing is known, and a poll must not take the models for removed.
   absl::StatusOr<std::vector<ModelEntry>> Names() const;
 
   // The models of that name: none, one, or with namespacing one for each root that has it.
@@ -92,13 +98,13 @@ class ModelRepository {
   // Finds the model and reads it. With namespacing and several candidates, `model_namespace` chooses.
   // NOT_FOUND "failed to poll model 'N': model not found in any model repository.";
   // FAILED_PRECONDITION "failed to poll model 'N': not unique across all model repositories";
-  // INVALID_ARGUMENT for a bad name, configuration or override. The text is the detailed one; what Triton's API
-  // puts in its place is the lifecycle's business.
+  // INVALID_ARGUMENT for a bad name, configuration or override. The text is the detailed one; what Triton's
+  // API puts in its place is the lifecycle's business.
   absl::StatusOr<ModelSource> Resolve(std::string_view name, const LoadOverrides& overrides = {},
                                       std::string_view model_namespace = {}) const;
 
-  // Reads the model in a given directory, which need not lie in the repository: the temporary directory of a load
-  // with file overrides (after WriteOverrideFiles; the namespace is "" then), or an entry of Names().
+  // Reads the model in a given directory, which need not lie in the repository: the temporary directory of a
+  // load with file overrides (after WriteOverrideFiles; the namespace is "" then), or an entry of Names().
   absl::StatusOr<ModelSource> ResolveIn(std::string_view name, std::string_view model_namespace,
                                         const std::filesystem::path& directory,
                                         const LoadOverrides& overrides = {}) const;

@@ -61,7 +61,8 @@ TEST_F(ModelRepositoryTest, RootsMustBeDirectories) {
   EXPECT_EQ(MessageOf(ModelRepository::Create({}).status()), "--model-repository must be specified");
   const auto missing = ModelRepository::Create({.roots = {root_ / "nowhere"}, .config_name = ""});
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(MessageOf(missing.status())), StartsWith("repository path is not a valid directory"));
+  EXPECT_THAT(std::string(MessageOf(missing.status())),
+              StartsWith("repository path is not a valid directory"));
 }
 
 TEST_F(ModelRepositoryTest, EverySubdirectoryIsAModelAndFilesAreNot) {
@@ -91,12 +92,14 @@ TEST_F(ModelRepositoryTest, TheSameNameInTwoRootsIsADuplicateUnlessNamespaced) {
   ASSERT_TRUE(names.ok());
   ASSERT_EQ(names->size(), 1U);
   EXPECT_TRUE((*names)[0].duplicate());
-  EXPECT_EQ(ErrorOf(plain->Resolve("m")), "failed to poll model 'm': not unique across all model repositories");
+  EXPECT_EQ(ErrorOf(plain->Resolve("m")),
+            "failed to poll model 'm': not unique across all model repositories");
 
   const auto spaced = Open({.roots = {root_ / "r1", root_ / "r2"}, .config_name = "", .namespacing = true});
   EXPECT_EQ(spaced->Names()->size(), 2U);
   EXPECT_EQ(spaced->Find("m").size(), 2U);
-  EXPECT_THAT(ErrorOf(spaced->Resolve("m")), StartsWith("There are 2 identifiers of model 'm' in global map"));
+  EXPECT_THAT(ErrorOf(spaced->Resolve("m")),
+              StartsWith("There are 2 identifiers of model 'm' in global map"));
   const auto source = spaced->Resolve("m", {}, (root_ / "r1").string());
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ(source->model_namespace, (root_ / "r1").string());
@@ -121,7 +124,8 @@ TEST_F(ModelRepositoryTest, MissingModelsAndBadNamesAreRefused) {
   const auto repository = Open();
   EXPECT_EQ(ErrorOf(repository->Resolve("m")),
             "failed to poll model 'm': model not found in any model repository.");
-  EXPECT_EQ(ErrorOf(repository->Resolve("")), "Model name cannot be empty. Please enter a valid name to deploy.");
+  EXPECT_EQ(ErrorOf(repository->Resolve("")),
+            "Model name cannot be empty. Please enter a valid name to deploy.");
   EXPECT_EQ(ErrorOf(repository->Resolve("a/b")),
             "invalid model name 'a/b', model name must not contain path traversal characters");
   EXPECT_FALSE(ValidateLoadName(" .. ").ok());
@@ -136,7 +140,8 @@ TEST_F(ModelRepositoryTest, AConfigurationIsRequiredWithoutAutoCompletionOnly) {
                                                      (root_ / "m/config.pbtxt").string() +
                                                      ": No such file or directory");
   Write("m/config.pbtxt", "input { name: \"X\" }");
-  EXPECT_THAT(ErrorOf(Open(strict)->Resolve("m")), StartsWith("model input 'X' must specify 'data_type' for m"));
+  EXPECT_THAT(ErrorOf(Open(strict)->Resolve("m")),
+              StartsWith("model input 'X' must specify 'data_type' for m"));
   EXPECT_TRUE(Open()->Resolve("m").ok());
 }
 
@@ -170,13 +175,14 @@ TEST_F(ModelRepositoryTest, AnOverrideReplacesTheFileWhollyAndBadOnesSaySo) {
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ(source->config.max_batch_size(), 0);
   EXPECT_TRUE(source->config_from_override);
-  EXPECT_THAT(ErrorOf(repository->Resolve("m", {.config_json = "{", .files = {}})), StartsWith("Invalid config override: "));
+  EXPECT_THAT(ErrorOf(repository->Resolve("m", {.config_json = "{", .files = {}})),
+              StartsWith("Invalid config override: "));
 }
 
 TEST_F(ModelRepositoryTest, OddVersionDirectoriesAreIgnoredWithAWarning) {
   Write("m/config.pbtxt", "backend: \"identity\" version_policy { all { } }");
-  for (const char* name : {"0", "2", "10", "003", "1abc", "-5", "abc", "99999999999999999999", "warmup", "configs",
-                           "initial_state", ".git"}) {
+  for (const char* name : {"0", "2", "10", "003", "1abc", "-5", "abc", "99999999999999999999", "warmup",
+                           "configs", "initial_state", ".git"}) {
     fs::create_directories(root_ / "m" / name);
   }
   Write("m/4", "a file is no version");
@@ -185,12 +191,13 @@ TEST_F(ModelRepositoryTest, OddVersionDirectoriesAreIgnoredWithAWarning) {
   EXPECT_THAT(source->versions, ElementsAre(0, 2, 10));
   std::vector<std::string> texts;
   for (const Finding& finding : source->warnings) texts.push_back(finding.message);
-  EXPECT_THAT(texts,
-              ElementsAre("ignore version directory '-5' which fails to convert to integral number",
-                          "ignore version directory '003' which contains leading zeros in its directory name",
-                          "ignore version directory '1abc' which fails to convert to integral number",
-                          "ignore version directory '99999999999999999999' which fails to convert to integral number",
-                          "ignore version directory 'abc' which fails to convert to integral number"));
+  EXPECT_THAT(
+      texts,
+      ElementsAre("ignore version directory '-5' which fails to convert to integral number",
+                  "ignore version directory '003' which contains leading zeros in its directory name",
+                  "ignore version directory '1abc' which fails to convert to integral number",
+                  "ignore version directory '99999999999999999999' which fails to convert to integral number",
+                  "ignore version directory 'abc' which fails to convert to integral number"));
 }
 
 TEST_F(ModelRepositoryTest, PoliciesSelectVersions) {
@@ -217,7 +224,9 @@ TEST_F(ModelRepositoryTest, ArtifactsAreFilesOrDirectoriesWithTheFileInside) {
   fs::create_directories(root_ / "m/4");
   inference::ModelConfig config;
   config.set_name("m");
-  const auto path = [&](std::int64_t version) { return ArtifactPath(root_ / "m", version, config, "model.onnx", true); };
+  const auto path = [&](std::int64_t version) {
+    return ArtifactPath(root_ / "m", version, config, "model.onnx", true);
+  };
   EXPECT_EQ(path(1).value(), root_ / "m/1/model.onnx");
   EXPECT_EQ(path(2).value(), root_ / "m/2/model.onnx/model.onnx");
   EXPECT_EQ(path(3).status().code(), absl::StatusCode::kUnavailable);
@@ -287,7 +296,8 @@ TEST_F(ModelRepositoryTest, OverrideFilesStayInsideTheDirectory) {
   };
   EXPECT_EQ(check({{"1/model.onnx", "x"}, {"labels.txt", ""}}), "");
   EXPECT_EQ(check({{"1/../../x", ""}}),
-            "Invalid file parameter 'file:1/../../x' with normalized path '../x' must stay within model directory.");
+            "Invalid file parameter 'file:1/../../x' with normalized path '../x' must stay within model "
+            "directory.");
   EXPECT_THAT(check({{"/etc/x", ""}}), HasSubstr("must stay within model directory."));
   EXPECT_EQ(check({{"1", ""}, {"1/model.onnx", ""}}),
             "Invalid file parameter 'file:1/model.onnx', directory has been created as a file");

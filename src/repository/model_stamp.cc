@@ -37,7 +37,8 @@ class Digest {
 };
 
 std::uint64_t Nanoseconds(const timespec& time) {
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(time.tv_nsec);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000ULL +
+         static_cast<std::uint64_t>(time.tv_nsec);
 }
 
 using DirectoryId = std::pair<std::uint64_t, std::uint64_t>;  // device, inode
@@ -45,15 +46,16 @@ using DirectoryId = std::pair<std::uint64_t, std::uint64_t>;  // device, inode
 std::vector<std::string> NamesIn(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator it(directory, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+  for (fs::directory_iterator it(directory, error); !error && it != fs::directory_iterator();
+       it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
   std::sort(names.begin(), names.end());
   return names;
 }
 
-// Adds what can be seen of `path` and of all below it. `above` are the directories on the way here: a symbolic link
-// back to one of them is not followed. What vanishes meanwhile counts as absent.
+// Adds what can be seen of `path` and of all below it. `above` are the directories on the way here: a
+// symbolic link back to one of them is not followed. What vanishes meanwhile counts as absent.
 void AddTree(const fs::path& path, std::string_view name, std::set<DirectoryId>* above, Digest* digest) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return;
@@ -98,7 +100,8 @@ ModelStamp StampOf(const fs::path& directory) {
     std::int64_t version = 0;
     if (name == "config.pbtxt" || name == "configs") {
       AddTree(directory / name, name, &above, &config);
-    } else if (std::error_code error; IsVersionName(name, &version) && fs::is_directory(directory / name, error)) {
+    } else if (std::error_code error;
+               IsVersionName(name, &version) && fs::is_directory(directory / name, error)) {
       Digest digest;
       AddTree(directory / name, name, &above, &digest);
       stamp.versions[version] = digest.value();
