@@ -136,13 +136,18 @@ absl::StatusOr<fs::path> ModelFiles::FindModelFile() const {
       }
     }
   }
+  // model.* beside everything else, since that is what servers open first; a compiled cache of it may be larger.
   fs::path largest;
   std::uintmax_t size = 0;
+  bool named_model = false;
   for (fs::recursive_directory_iterator it(version, error), end; !error && it != end; it.increment(error)) {
-    if (it->is_regular_file() && (largest.empty() || it->file_size() > size)) {
-      largest = it->path();
-      size = it->file_size();
-    }
+    if (!it->is_regular_file()) continue;
+    const bool model = it.depth() == 0 && it->path().stem() == "model";
+    const bool better = model != named_model ? model : it->file_size() > size;
+    if (!largest.empty() && !better) continue;
+    largest = it->path();
+    size = it->file_size();
+    named_model = model;
   }
   if (largest.empty()) {
     return absl::NotFoundError(fmt::format("{} has no model file to break", version.string()));

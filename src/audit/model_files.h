@@ -30,7 +30,7 @@ class ModelFiles {
   absl::StatusOr<std::optional<std::string>> ReadConfig() const;
 
   // The model file of the highest version: `default_model_filename` if the configuration names one, else the largest
-  // file in the version's directory. NOT_FOUND when there is none.
+  // `model.*` directly in the version's directory, else the largest file anywhere in it. NOT_FOUND when there is none.
   absl::StatusOr<std::filesystem::path> FindModelFile() const;
 
   // Gives `path` other content; nullopt removes it.

@@ -168,6 +168,8 @@ TEST_F(ProcessTest, OptionsThatTheAuditNeedsAreAddedForKnownServersOnly) {
                           "--model-control-mode=explicit", "--disable-auto-complete-config"));
   options.spawn += " --model-control-mode=poll";
   EXPECT_EQ(SpawnCommand(options, "/r", 7, false)->size(), 5U);
+  options.spawn = "env A=b /x/tidemark serve --repository {repository} --port {http_port}";
+  EXPECT_EQ(SpawnCommand(options, "/r", 7, true)->size(), 10U);
   options.spawn = "ovms {repository} {http_port} {grpc_port}";
   EXPECT_EQ(SpawnCommand(options, "/r", 7, true)->size(), 4U);
 }
@@ -234,15 +236,19 @@ TEST_F(ProcessTest, WhatAKilledAuditLeftIsMendedByTheNext) {
   EXPECT_FALSE(fs::exists(folder_ / "n/config.pbtxt"));
 }
 
-TEST_F(ProcessTest, ModelFileIsTheNamedOneElseTheLargestOfTheHighestVersion) {
+TEST_F(ProcessTest, ModelFileIsTheNamedOneElseModelElseTheLargestOfTheHighestVersion) {
   Write("m/1/model.onnx", "1");
-  Write("m/12/model.onnx", "22");
-  Write("m/12/weights.bin", "4444");
+  Write("m/12/saved/graph.bin", "4444");
+  Write("m/12/saved/small.bin", "4");
   Write("m/3/model.onnx", "3");
   auto files = *ModelFiles::Open(folder_ / "m");
-  EXPECT_EQ(*files->FindModelFile(), folder_ / "m/12/weights.bin");
-  Write("m/config.pbtxt", "default_model_filename: \"model.onnx\"");
-  EXPECT_EQ(*files->FindModelFile(), folder_ / "m/12/model.onnx");
+  EXPECT_EQ(*files->FindModelFile(), folder_ / "m/12/saved/graph.bin");
+  Write("m/12/model.py", "22");
+  Write("m/12/__pycache__/model.pyc", "55555");
+  EXPECT_EQ(*files->FindModelFile(), folder_ / "m/12/model.py");
+  Write("m/12/other.bin", "x");
+  Write("m/config.pbtxt", "default_model_filename: \"other.bin\"");
+  EXPECT_EQ(*files->FindModelFile(), folder_ / "m/12/other.bin");
 }
 
 TEST_F(ProcessTest, AddressesAreUnderstoodOrRefusedWithAReason) {

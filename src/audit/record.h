@@ -94,6 +94,7 @@ struct Judgement {
   double growth = 0;       // mean growth per failed cycle, the first one left out
   double growth_low = 0;   // its 95 % confidence interval
   double growth_high = 0;
+  double late_growth = 0;  // mean growth over the second half of the failed cycles
   double theil_sen = 0;    // the median of all pairwise slopes
   double noise = 0;        // median spread of the samples within one idle reading
   double sensitivity = 0;  // growth per cycle that this run could not have missed

@@ -117,6 +117,7 @@ Json VerdictJson(const Record& record) {
                           {"growth_per_failed_cycle", Number(judgement.growth)},
                           {"growth_low_95", Number(judgement.growth_low)},
                           {"growth_high_95", Number(judgement.growth_high)},
+                          {"late_growth", Number(judgement.late_growth)},
                           {"theil_sen_slope", Number(judgement.theil_sen)},
                           {"noise", Number(judgement.noise)},
                           {"sensitivity", Number(judgement.sensitivity)},

@@ -549,8 +549,14 @@ absl::StatusOr<std::vector<std::string>> SpawnCommand(const Options& options, co
     ASSIGN_OR_RETURN(const int port, PickFreePort());
     replace(placeholder, std::to_string(port));
   }
-  const std::string program = fs::path(words[0]).filename().string();
-  if (options.exact_command || (program != "tritonserver" && program != "tidemark")) return words;
+  // The program may stand behind others: env NAME=VALUE tritonserver …
+  const auto first_option =
+      std::find_if(words.begin(), words.end(), [](const std::string& word) { return word.starts_with('-'); });
+  const bool known = std::any_of(words.begin(), first_option, [](const std::string& word) {
+    const std::string program = fs::path(word).filename().string();
+    return program == "tritonserver" || program == "tidemark";
+  });
+  if (options.exact_command || !known) return words;
   if (!Mentions(words, "--model-control-mode")) words.push_back("--model-control-mode=explicit");
   if (has_config && !Mentions(words, "auto-complete-config") && !Mentions(words, "--strict-model-config")) {
     words.push_back("--disable-auto-complete-config");

@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "audit/statistics.h"
 
 namespace tidemark::audit {
 namespace {
+
+// From so many failed cycles on, growth has to be there in their second half as well. Allocators of servers with many
+// threads warm up for dozens of cycles, ever more slowly; a leak goes on at its pace.
+constexpr std::size_t kCyclesWithHalves = 12;
 
 struct Levels {
   std::optional<std::int64_t> mark;
@@ -47,10 +52,13 @@ void FillGrowth(const Levels& levels, Judgement& judgement) {
   judgement.growth_low = growth.low;
   judgement.growth_high = growth.high;
   judgement.theil_sen = TheilSenSlope(levels.failed);
+  const std::span<const std::int64_t> all(levels.failed);
+  judgement.late_growth = all.size() < kCyclesWithHalves ? growth.mean : MeanStep(all.subspan(all.size() / 2)).mean;
 }
 
 bool Grows(const Quantity& quantity, const Judgement& judgement) {
-  return judgement.growth_low > quantity.growth_threshold && judgement.theil_sen > quantity.growth_threshold;
+  const double limit = quantity.growth_threshold;
+  return judgement.growth_low > limit && judgement.theil_sen > limit && judgement.late_growth > limit;
 }
 
 }  // namespace

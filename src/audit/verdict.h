@@ -8,7 +8,7 @@ namespace tidemark::audit {
 
 // Judges one quantity of a record from the medians of its idle readings:
 //   leak            growth per failed cycle is above the threshold (lower end of the 95 % interval, and Theil-Sen's
-//                   slope) and the final level is above the mark by more than the tolerance
+//                   slope; from 12 cycles on in their second half, too) and the final level is above the mark by more than the tolerance
 //   could not tell  only one of the two holds; or the readings scatter by more than the tolerance; or some are missing
 //   no leak         neither holds
 // The step from the mark to the first failed cycle is left out of the growth: what an error path needs once (unwinder

@@ -113,6 +113,14 @@ TEST(Verdict, SmallSteadyGrowthAsksForMoreCyclesUntilItIsProven) {
   EXPECT_FALSE(NeedsMoreCycles(MakeRecord(10 * kMiB, Levels(10 * kMiB, 0, 6), 10 * kMiB)));
 }
 
+TEST(Verdict, WarmUpThatComesToRestIsNoLeakAndEndsTheExtraCycles) {
+  std::vector<std::int64_t> levels = Levels(10 * kMiB, 30 * kKiB, 20);
+  for (int i = 0; i < 20; ++i) levels.push_back(levels.back() + kKiB);
+  const Record record = MakeRecord(10 * kMiB, levels, levels.back());
+  EXPECT_FALSE(NeedsMoreCycles(record));
+  EXPECT_EQ(record.verdict.outcome, Outcome::kNoLeak);
+}
+
 TEST(Verdict, RetainedMemoryWithoutGrowthIsUndecided) {
   EXPECT_EQ(MakeRecord(10 * kMiB, Levels(18 * kMiB, 0, 6), 18 * kMiB).verdict.outcome, Outcome::kCouldNotTell);
 }
