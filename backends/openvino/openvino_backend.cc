@@ -106,7 +106,11 @@ class OpenVinoBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<BackendModel>> CreateModel(const ModelArtifact& artifact,
                                                             const inference::ModelConfig& config,
                                                             Scope& scope) override {
-    return OpenVinoModel::Create(adapter_, settings_, artifact, config, scope);
+    try {
+      return OpenVinoModel::Create(adapter_, settings_, artifact, config, scope);
+    } catch (const std::exception& error) {
+      return absl::InternalError(fmt::format("unable to load model '{}': {}", artifact.model_name, error.what()));
+    }
   }
 
  private:

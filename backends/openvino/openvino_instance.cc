@@ -46,7 +46,7 @@ bool Late(const Execution& execution) {
 
 absl::StatusOr<std::unique_ptr<BackendInstance>> OpenVinoInstance::Create(const OpenVinoModel& model, Scope& scope,
                                                                           std::string_view name) {
-  std::unique_ptr<OpenVinoInstance> instance(new OpenVinoInstance(model, name));
+  auto instance = std::make_unique<OpenVinoInstance>(Private(), model, name);
   instance->lent_.resize(model.outputs().size());
   const std::string what = fmt::format("unable to create instance '{}'", name);
   ASSIGN_OR_RETURN(instance->request_,

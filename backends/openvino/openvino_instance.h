@@ -17,7 +17,12 @@ namespace tidemark {
 
 // One inference request of the engine, used for one execution after the other.
 class OpenVinoInstance final : public BackendInstance {
+  struct Private {};
+
  public:
+  OpenVinoInstance(Private /*only Create*/, const OpenVinoModel& model, std::string_view name)
+      : model_(model), name_(name) {}
+
   // `model` outlives the instance.
   static absl::StatusOr<std::unique_ptr<BackendInstance>> Create(const OpenVinoModel& model, Scope& scope,
                                                                  std::string_view name);
@@ -25,8 +30,6 @@ class OpenVinoInstance final : public BackendInstance {
   void Execute(std::span<Execution* const> requests) noexcept override;
 
  private:
-  OpenVinoInstance(const OpenVinoModel& model, std::string_view name) : model_(model), name_(name) {}
-
   absl::Status Run(Execution& execution);
   absl::Status SetInputs(const Execution& execution);
   absl::Status SetOutputs(const Execution& execution);

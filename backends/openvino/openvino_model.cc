@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<OpenVinoModel>> OpenVinoModel::Create(OpenVinoAda
                                                                      const ModelArtifact& artifact,
                                                                      const inference::ModelConfig& config,
                                                                      Scope& scope) {
-  std::unique_ptr<OpenVinoModel> model(new OpenVinoModel);
+  auto model = std::make_unique<OpenVinoModel>(Private());
   model->config_ = config;
   ASSIGN_OR_RETURN(const OpenVinoOptions options, ReadOpenVinoOptions(config, backend_settings));
   ASSIGN_OR_RETURN(const std::filesystem::path path, FindArtifact(artifact, config));
@@ -147,7 +147,11 @@ absl::StatusOr<std::unique_ptr<BackendInstance>> OpenVinoModel::CreateInstance(
         "instance '{}': instance_group kind {} is not supported by the openvino backend, which runs on the CPU", name,
         inference::ModelInstanceGroup::Kind_Name(group.kind())));
   }
-  return OpenVinoInstance::Create(*this, scope, name);
+  try {
+    return OpenVinoInstance::Create(*this, scope, name);
+  } catch (const std::exception& error) {
+    return absl::InternalError(fmt::format("unable to create instance '{}': {}", name, error.what()));
+  }
 }
 
 }  // namespace tidemark

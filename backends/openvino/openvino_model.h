@@ -42,7 +42,10 @@ absl::StatusOr<Stage*> HoldOpenVino(Scope& scope, std::uint64_t bytes, std::stri
 // One version in the engine: a core of its own, so that its threads go with it, and one compiled model that all
 // instances share. Thread-safe.
 class OpenVinoModel final : public BackendModel {
+  struct Private {};
+
  public:
+  explicit OpenVinoModel(Private /*only Create*/) {}
   // Reads, completes and checks the configuration, compiles. `adapter` outlives the model.
   static absl::StatusOr<std::unique_ptr<OpenVinoModel>> Create(OpenVinoAdapter& adapter,
                                                                const BackendSettings& backend_settings,
@@ -69,7 +72,6 @@ class OpenVinoModel final : public BackendModel {
   OpenVinoCompiled& compiled() const { return *compiled_; }
 
  private:
-  OpenVinoModel() = default;
   void Describe(const OpenVinoNetwork& network, const OpenVinoBinding& binding);
 
   inference::ModelConfig config_;

@@ -6,6 +6,7 @@
 #include <openvino/core/model.hpp>
 #include <openvino/op/constant.hpp>
 #include <openvino/openvino.hpp>
+#include <openvino/runtime/exception.hpp>
 #include <utility>
 
 namespace tidemark {

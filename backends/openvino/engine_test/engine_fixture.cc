@@ -8,6 +8,7 @@
 
 #include "backends/openvino/openvino_backend.h"
 #include "base/status.h"
+#include "tests/support/real_platform.h"
 
 namespace tidemark::testing {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 struct Engine {
   Ledger ledger;
   std::unique_ptr<Platform> platform = CreateLinuxPlatform();
+  FaultPlatform faults{*platform};
   Scope resident{ledger, *platform, "backend/openvino", Scope::Options{.resident = true}};
   std::unique_ptr<Backend> backend;
 };
@@ -54,19 +56,19 @@ const std::map<std::size_t, Value>& TestSink::values() {
 }
 
 Ledger& EngineTest::ledger() { return TheEngine().ledger; }
-Platform& EngineTest::platform() { return *TheEngine().platform; }
+FaultPlatform& EngineTest::platform() { return TheEngine().faults; }
 Backend& EngineTest::backend() { return *TheEngine().backend; }
 
 void EngineTest::SetUp() {
   TheEngine();
-  std::string name = (std::filesystem::temp_directory_path() / "tidemark_openvino_test.XXXXXX").string();
-  ASSERT_NE(mkdtemp(name.data()), nullptr);
-  directory_ = name;
+  const auto made = platform().MakeTempDirectory("tidemark_openvino_test");
+  ASSERT_TRUE(made.ok()) << made.status();
+  directory_ = *made;
   std::filesystem::create_directory(version());
 }
 
 void EngineTest::TearDown() {
-  std::filesystem::remove_all(directory_);
+  EXPECT_TRUE(platform().RemoveTree(directory_).ok());
   EXPECT_EQ(ledger().Totals().rows, 0u);
   EXPECT_EQ(ledger().stranded_rows(), 0u);
 }

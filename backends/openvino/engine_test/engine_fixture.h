@@ -15,9 +15,9 @@
 #include "backend/backend.h"
 #include "backends/openvino/engine_test/ir_model.h"
 #include "base/cancel.h"
-#include "platform/platform.h"
 #include "resource/ledger.h"
 #include "resource/scope.h"
+#include "tests/support/fault_platform.h"
 
 namespace tidemark::testing {
 
@@ -90,7 +90,8 @@ class EngineTest : public ::testing::Test {
                     std::int64_t deadline_nanos = 0, std::vector<bool> wanted = {true, true});
 
   static Ledger& ledger();
-  static Platform& platform();
+  // Of all loads; unarmed it is the real one.
+  static FaultPlatform& platform();
   static Backend& backend();
 
   std::filesystem::path directory_;  // of the model; the version is 1
