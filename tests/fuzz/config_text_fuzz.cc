@@ -9,8 +9,8 @@
 #include "repository/config_text.h"
 #include "repository/config_validate.h"
 
-// Arbitrary bytes as config.pbtxt and as a configuration override: parsing, completion and validation must end
-// without a crash, and what was accepted must come back the same from its own JSON form.
+// Arbitrary bytes as config.pbtxt and as a configuration override: parsing, completion and validation must
+// end without a crash, and what was accepted must come back the same from its own JSON form.
 
 namespace {
 
