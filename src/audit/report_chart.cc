@@ -113,8 +113,8 @@ class Chart {
       const Phase phase = idle_[i].reading->phase;
       out_ += fmt::format("<rect class=\"phase {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
                           PhaseName(phase), x, kTop, width, kHeight - kTop - kBottom);
-      out_ += fmt::format("<text class=\"phase-name\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + width / 2, kTop - 12,
-                          PhaseLabel(phase, width));
+      if (width >= 34) out_ += fmt::format("<text class=\"phase-name\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + width / 2, kTop - 12,
+                                           PhaseLabel(phase, width));
       i = j;
     }
   }
