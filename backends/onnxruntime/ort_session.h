@@ -1,0 +1,87 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "backends/onnxruntime/model_io.h"
+#include "backends/onnxruntime/onnx_probe.h"
+#include "backends/onnxruntime/ort_runtime.h"
+#include "backends/onnxruntime/session_settings.h"
+#include "base/cancel.h"
+#include "resource/engine_heap.h"
+#include "resource/scope.h"
+
+namespace tidemark {
+
+// The bytes of a model and where they came from.
+struct OnnxFile {
+  std::span<const std::byte> bytes;
+  std::filesystem::path path;  // empty for a model that lies in no file
+};
+
+// One session of the engine with its heap and its threads, all on one scope: rows from before the making until after
+// the giving back. The destructor gives everything back, in the order session (which joins its threads), heap. The
+// engine's Run may be called from several threads at once.
+class OrtSession {
+ public:
+  struct Options {
+    std::string name;         // for the engine's log
+    SessionSettings settings;
+    bool map_weights = true;  // weights inside the file are mapped by the engine instead of copied
+    std::size_t heap_cache_bytes = 0;
+    CancelFlag* cancel = nullptr;  // ends Create; may be null
+  };
+
+  // CANCELLED, RESOURCE_EXHAUSTED, or INTERNAL "onnx runtime error <code>: <text>".
+  static absl::StatusOr<std::unique_ptr<OrtSession>> Create(OrtRuntime& runtime, Scope& scope, const OnnxFile& file,
+                                                            const OnnxFacts& facts, const Options& options);
+  ~OrtSession();
+  OrtSession(const OrtSession&) = delete;
+  OrtSession& operator=(const OrtSession&) = delete;
+
+  OrtRuntime& runtime() const { return runtime_; }
+  ort::Session* get() const { return session_; }
+  EngineHeap& heap() const { return *heap_; }
+
+  // Inputs and outputs as the engine understood them, inferred output shapes included.
+  absl::StatusOr<ModelIo> ReadIo() const;
+
+ private:
+  // Makes the engine's threads through the scope, one row each. Lives at a fixed place: the engine holds a pointer.
+  struct Threads {
+    Scope* scope = nullptr;
+    EngineHeap* heap = nullptr;
+    absl::Mutex mutex;
+    absl::Status error ABSL_GUARDED_BY(mutex);
+
+    static void* Start(void* self, ort::ThreadBody body, void* argument);
+    static void Join(void* thread);
+  };
+
+  OrtSession(OrtRuntime& runtime, Scope& scope) : runtime_(runtime), scope_(scope) {}
+  absl::Status Open(const OnnxFile& file, const OnnxFacts& facts, const Options& options);
+  absl::Status Configure(ort::SessionOptions* native, const Options& options);
+  absl::Status Make(ort::SessionOptions* native, std::span<const std::byte> bytes, std::uint64_t mapped_bytes,
+                    const Options& options);
+  // What went wrong beneath the engine, which only says that something did.
+  absl::Status Explain(const absl::Status& status);
+
+  OrtRuntime& runtime_;
+  Scope& scope_;
+  std::unique_ptr<EngineHeap> heap_;
+  Threads threads_;
+  ort::Session* session_ = nullptr;
+  Scope::Handle weights_handle_ = nullptr;
+  Scope::Handle session_handle_ = nullptr;
+};
+
+// Does every external file lie beside the model or below? INVALID_ARGUMENT naming the file that does not, NOT_FOUND one
+// that is not there. Symbolic links may lead anywhere within `root`.
+absl::Status CheckExternalFiles(const OnnxFacts& facts, const std::filesystem::path& model,
+                                const std::filesystem::path& root);
+
+}  // namespace tidemark
