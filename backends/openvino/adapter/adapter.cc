@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 #include <openvino/core/model.hpp>
+#include <openvino/frontend/manager.hpp>
 #include <openvino/op/constant.hpp>
 #include <openvino/openvino.hpp>
 #include <openvino/runtime/exception.hpp>
@@ -260,6 +261,12 @@ class Core final : public OpenVinoCore {
  public:
   OpenVinoOutcome Read(const std::string& path, std::unique_ptr<OpenVinoNetwork>* network) noexcept override {
     return Guarded([&]() -> OpenVinoOutcome {
+      // Asked first, or the engine lets all its other front ends try the file, which write to standard error.
+      const bool ir = path.ends_with(".xml");
+      const auto front_end = front_ends_.load_by_framework(ir ? "ir" : "onnx");
+      if (front_end == nullptr || !front_end->supported(path)) {
+        return {Code::kFailed, ir ? "the file is no OpenVINO IR" : "the file is no ONNX model"};
+      }
       *network = std::make_unique<Network>(core_.read_model(path));
       return {};
     });
@@ -289,6 +296,7 @@ class Core final : public OpenVinoCore {
   }
 
  private:
+  ov::frontend::FrontEndManager front_ends_;
   ov::Core core_;
 };
 

@@ -173,11 +173,11 @@ TEST_F(Guards, ConfigurationThatDoesNotFitTheModelIsRefusedWithTritonsTexts) {
 TEST_F(Guards, BrokenFilesAreRefusedAndNamed) {
   EXPECT_THAT(Text(LoadError(Config(""))), HasSubstr("failed to stat file"));
   std::ofstream(version() / "model.xml") << "this is no model";
-  EXPECT_THAT(Text(LoadError(Config(""))), AllOf(HasSubstr("unable to load model 'm' from"), HasSubstr("model.xml")));
+  EXPECT_THAT(Text(LoadError(Config(""))), AllOf(HasSubstr("unable to load model 'm' from"), HasSubstr("model.xml"), HasSubstr("no OpenVINO IR")));
   std::ofstream(version() / "model.onnx") << "neither is this";
   auto config = Config("");
   config.set_default_model_filename("model.onnx");
-  EXPECT_THAT(Text(LoadError(config)), HasSubstr("model.onnx"));
+  EXPECT_THAT(Text(LoadError(config)), AllOf(HasSubstr("model.onnx"), HasSubstr("no ONNX model")));
   config.set_default_model_filename("../../model.xml");
   EXPECT_EQ(LoadError(config).code(), absl::StatusCode::kInvalidArgument);
 }
