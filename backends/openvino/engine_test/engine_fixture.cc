@@ -118,17 +118,18 @@ EngineTest::Answer EngineTest::Run(Loaded& loaded, const std::vector<Value>& inp
                        .data = std::as_bytes(std::span(inputs[i].bytes))});
   }
   wanted.resize(static_cast<std::size_t>(loaded.model->config().output_size()));
-  TestSink sink(std::move(wanted));
+  auto sink = std::make_unique<TestSink>(std::move(wanted));
   const Parameters parameters;
   Execution execution;
   execution.inputs = tensors;
-  execution.outputs = &sink;
+  execution.outputs = sink.get();
   execution.cancel = cancel;
   execution.deadline_nanos = deadline_nanos;
   execution.parameters = &parameters;
   Execution* const batch[] = {&execution};
   loaded.instance->Execute(batch);
-  return {execution.status, sink.values()};
+  std::map<std::size_t, Value> values = sink->values();
+  return {execution.status, std::move(values), std::move(sink)};
 }
 
 }  // namespace tidemark::testing

@@ -85,6 +85,7 @@ class EngineTest : public ::testing::Test {
   struct Answer {
     absl::Status status;
     std::map<std::size_t, Value> outputs;
+    std::unique_ptr<TestSink> sink;  // the memory that the instance was given
   };
   static Answer Run(Loaded& loaded, const std::vector<Value>& inputs, CancelFlag* cancel = nullptr,
                     std::int64_t deadline_nanos = 0, std::vector<bool> wanted = {true, true});
