@@ -58,7 +58,7 @@ def check_file(name, text, table):
     for number, line in enumerate(text.splitlines(), 1):
         include = INCLUDE.match(line)
         target = include and folder_of(include[1], table.keys() | {"proto"})
-        if target and not allowed(who, target, table, name.endswith("_test.cc")):
+        if target and not allowed(who, target, table, name.endswith("_test.cc") or "_test/" in name):
             findings.append(f"{name}:{number}: '{who}' may not include '{target}' ({include[1]})")
     return findings
 
