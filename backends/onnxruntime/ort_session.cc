@@ -42,12 +42,6 @@ std::uint64_t MappedBytes(const OnnxFile& file, const OnnxFacts& facts, bool inl
   return bytes;
 }
 
-// What a thread handle of the engine points to.
-struct EngineThread {
-  Scope* scope = nullptr;
-  Scope::Handle handle = nullptr;
-};
-
 absl::StatusOr<OnnxValue> ReadValue(const OrtRuntime& runtime, const ort::TypeInfo* info, std::string name) {
   const ort::Api& api = runtime.api();
   OnnxValue value;
@@ -100,30 +94,79 @@ absl::StatusOr<std::vector<OnnxValue>> ReadValues(const OrtRuntime& runtime, con
 
 }  // namespace
 
+// One thread of the engine: parked until the engine hands it a body. A thread handle of the engine points to one.
+struct OrtSession::Worker {
+  Scope* scope = nullptr;
+  Scope::Handle handle = nullptr;
+  absl::Mutex mutex;
+  ort::ThreadBody body ABSL_GUARDED_BY(mutex) = nullptr;
+  void* argument ABSL_GUARDED_BY(mutex) = nullptr;
+  bool unwanted ABSL_GUARDED_BY(mutex) = false;
+
+  void Run(EngineHeap* heap) {
+    ort::ThreadBody work = nullptr;
+    void* with = nullptr;
+    {
+      absl::MutexLock lock(&mutex);
+      mutex.Await(absl::Condition(
+          +[](Worker* self) ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->body != nullptr || self->unwanted; }, this));
+      work = body;
+      with = argument;
+    }
+    const ScopedHeap use(heap);
+    if (work != nullptr) work(with);
+  }
+  void Begin(ort::ThreadBody work, void* with) {
+    absl::MutexLock lock(&mutex);
+    body = work;
+    argument = with;
+  }
+  // A thread at work is told to end by the engine.
+  void Stop() {
+    absl::MutexLock lock(&mutex);
+    unwanted = true;
+  }
+};
+
+absl::Status OrtSession::Threads::Park(int count) {
+  for (int i = 0; i < count; ++i) {
+    auto worker = std::make_unique<Worker>();
+    worker->scope = scope;
+    Worker* const fixed = worker.get();
+    ASSIGN_OR_RETURN(worker->handle, scope->StartThread(
+                                         "ort-worker", [fixed, use = heap] { fixed->Run(use); },
+                                         [fixed] { fixed->Stop(); }, "engine thread"));
+    absl::MutexLock lock(&mutex);
+    parked.push_back(std::move(worker));
+  }
+  return absl::OkStatus();
+}
+
+void OrtSession::Threads::Dismiss() noexcept {
+  std::vector<std::unique_ptr<Worker>> rest;
+  {
+    absl::MutexLock lock(&mutex);
+    rest.swap(parked);
+  }
+  for (const auto& worker : rest) scope->Release(worker->handle);
+}
+
 void* OrtSession::Threads::Start(void* self, ort::ThreadBody body, void* argument) {
   auto* threads = static_cast<Threads*>(self);
-  auto thread = std::make_unique<EngineThread>();
-  thread->scope = threads->scope;
-  absl::StatusOr<Scope::Handle> handle = threads->scope->StartThread(
-      "ort-worker",
-      [heap = threads->heap, body, argument] {
-        const ScopedHeap use(heap);
-        body(argument);
-      },
-      [] {},  // the engine has told its threads to end before it joins them
-      "engine thread");
-  if (!handle.ok()) {
-    absl::MutexLock lock(&threads->mutex);
-    threads->error = handle.status();
+  absl::MutexLock lock(&threads->mutex);
+  if (threads->parked.empty()) {
+    threads->error = absl::InternalError("the engine asked for more threads than the configuration says");
     return nullptr;
   }
-  thread->handle = *handle;
-  return thread.release();
+  std::unique_ptr<Worker> worker = std::move(threads->parked.back());
+  threads->parked.pop_back();
+  worker->Begin(body, argument);
+  return worker.release();
 }
 
 void OrtSession::Threads::Join(void* thread) {
-  const std::unique_ptr<EngineThread> owned(static_cast<EngineThread*>(thread));
-  owned->scope->Release(owned->handle);
+  const std::unique_ptr<Worker> worker(static_cast<Worker*>(thread));
+  worker->scope->Release(worker->handle);
 }
 
 absl::StatusOr<std::unique_ptr<OrtSession>> OrtSession::Create(OrtRuntime& runtime, Scope& scope, const OnnxFile& file,
@@ -201,6 +244,8 @@ absl::Status OrtSession::Make(ort::SessionOptions* native, std::span<const std::
                                           ResourceKind::kFileMapping, kHost, mapped_bytes, "weights, by the engine",
                                           [] { return absl::OkStatus(); }, [] { return absl::OkStatus(); }));
   }
+  const SessionSettings& settings = options.settings;
+  RETURN_IF_ERROR(threads_.Park(settings.intra_threads - 1 + (settings.parallel ? settings.inter_threads - 1 : 0)));
   const ScopedOnCancel stop(options.cancel, [this, native, &api] {
     static_cast<void>(runtime_.Take(api.SessionOptionsSetLoadCancellationFlag(native, true)));
   });
@@ -217,6 +262,7 @@ absl::Status OrtSession::Make(ort::SessionOptions* native, std::span<const std::
       });
   if (!handle.ok()) return handle.status();
   session_handle_ = *handle;
+  threads_.Dismiss();
   heap_->Trim();
   // An engine that went on after a failed allocation has made a session that is not what was asked for.
   return Explain(absl::OkStatus());
@@ -233,8 +279,11 @@ absl::Status OrtSession::Explain(const absl::Status& status) {
   return absl::Status(cause.code(), fmt::format("{} ({})", MessageOf(status), MessageOf(cause)));
 }
 
+OrtSession::OrtSession(OrtRuntime& runtime, Scope& scope) : runtime_(runtime), scope_(scope) {}
+
 OrtSession::~OrtSession() {
   scope_.Release(session_handle_);
+  threads_.Dismiss();
   scope_.Release(weights_handle_);
   heap_.reset();
 }

@@ -51,18 +51,25 @@ class OrtSession {
   absl::StatusOr<ModelIo> ReadIo() const;
 
  private:
-  // Makes the engine's threads through the scope, one row each. Lives at a fixed place: the engine holds a pointer.
+  struct Worker;
+  // The engine's threads, one row each. All are started before the engine is asked for a session and wait: the engine
+  // (1.32) never comes back when it gets only some of the threads that it asks for. Lives at a fixed place.
   struct Threads {
     Scope* scope = nullptr;
     EngineHeap* heap = nullptr;
     absl::Mutex mutex;
+    std::vector<std::unique_ptr<Worker>> parked ABSL_GUARDED_BY(mutex);
     absl::Status error ABSL_GUARDED_BY(mutex);
 
+    absl::Status Park(int count);
+    // Ends those that the engine did not want.
+    void Dismiss() noexcept;
+    // The engine's hooks.
     static void* Start(void* self, ort::ThreadBody body, void* argument);
     static void Join(void* thread);
   };
 
-  OrtSession(OrtRuntime& runtime, Scope& scope) : runtime_(runtime), scope_(scope) {}
+  OrtSession(OrtRuntime& runtime, Scope& scope);
   absl::Status Open(const OnnxFile& file, const OnnxFacts& facts, const Options& options);
   absl::Status Configure(ort::SessionOptions* native, const Options& options);
   absl::Status Make(ort::SessionOptions* native, std::span<const std::byte> bytes, std::uint64_t mapped_bytes,
