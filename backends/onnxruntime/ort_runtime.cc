@@ -49,7 +49,7 @@ struct OrtRuntime::HeapAllocator {
   static const ort::MemoryInfo* Info(const ort::Allocator* allocator) { return Of(allocator)->memory_info; }
 };
 
-OrtRuntime::OrtRuntime(Scope& resident) : resident_(resident) {}
+OrtRuntime::OrtRuntime(Private, Scope& resident) : resident_(resident) {}
 
 ort::Allocator* OrtRuntime::allocator() const { return &allocator_->base; }
 
@@ -67,7 +67,7 @@ absl::Status OrtRuntime::Take(ort::Status* status, absl::StatusCode caller) cons
 }
 
 absl::StatusOr<std::unique_ptr<OrtRuntime>> OrtRuntime::Open(Scope& resident, const std::filesystem::path& library) {
-  std::unique_ptr<OrtRuntime> runtime(new OrtRuntime(resident));  // NOLINT: private constructor
+  auto runtime = std::make_unique<OrtRuntime>(Private(), resident);
   RETURN_IF_ERROR(runtime->OpenLibrary(library));
   RETURN_IF_ERROR(runtime->MakeEnvironment());
   return runtime;

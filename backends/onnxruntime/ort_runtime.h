@@ -39,7 +39,11 @@ class ScopedHeap {
 // each thread from the heap that ScopedHeap named there, else from a resident heap; blocks find their heap by
 // themselves when they are freed. Thread-safe. Outlives every session; dies before its scope.
 class OrtRuntime {
+ private:
+  struct Private {};  // only a member function can name it
+
  public:
+  OrtRuntime(Private, Scope& resident);
   // Tries `library`; errors as CreateOnnxRuntimeBackend says.
   static absl::StatusOr<std::unique_ptr<OrtRuntime>> Open(Scope& resident, const std::filesystem::path& library);
   ~OrtRuntime();
@@ -60,7 +64,6 @@ class OrtRuntime {
  private:
   struct HeapAllocator;
 
-  explicit OrtRuntime(Scope& resident);
   absl::Status OpenLibrary(const std::filesystem::path& library);
   absl::Status MakeEnvironment();
 

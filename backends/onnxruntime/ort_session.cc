@@ -171,7 +171,7 @@ void OrtSession::Threads::Join(void* thread) {
 
 absl::StatusOr<std::unique_ptr<OrtSession>> OrtSession::Create(OrtRuntime& runtime, Scope& scope, const OnnxFile& file,
                                                                const OnnxFacts& facts, const Options& options) {
-  std::unique_ptr<OrtSession> session(new OrtSession(runtime, scope));  // NOLINT: private constructor
+  auto session = std::make_unique<OrtSession>(Private(), runtime, scope);
   RETURN_IF_ERROR(session->Open(file, facts, options));
   return session;
 }
@@ -279,7 +279,7 @@ absl::Status OrtSession::Explain(const absl::Status& status) {
   return absl::Status(cause.code(), fmt::format("{} ({})", MessageOf(status), MessageOf(cause)));
 }
 
-OrtSession::OrtSession(OrtRuntime& runtime, Scope& scope) : runtime_(runtime), scope_(scope) {}
+OrtSession::OrtSession(Private, OrtRuntime& runtime, Scope& scope) : runtime_(runtime), scope_(scope) {}
 
 OrtSession::~OrtSession() {
   scope_.Release(session_handle_);

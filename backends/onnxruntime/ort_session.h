@@ -27,7 +27,11 @@ struct OnnxFile {
 // the giving back. The destructor gives everything back, in the order session (which joins its threads), heap. The
 // engine's Run may be called from several threads at once.
 class OrtSession {
+ private:
+  struct Private {};  // only a member function can name it
+
  public:
+  OrtSession(Private, OrtRuntime& runtime, Scope& scope);
   struct Options {
     std::string name;         // for the engine's log
     SessionSettings settings;
@@ -69,7 +73,6 @@ class OrtSession {
     static void Join(void* thread);
   };
 
-  OrtSession(OrtRuntime& runtime, Scope& scope);
   absl::Status Open(const OnnxFile& file, const OnnxFacts& facts, const Options& options);
   absl::Status Configure(ort::SessionOptions* native, const Options& options);
   absl::Status Make(ort::SessionOptions* native, std::span<const std::byte> bytes, std::uint64_t mapped_bytes,
