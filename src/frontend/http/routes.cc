@@ -176,8 +176,7 @@ void HttpRoutes::Live(ResponseSender sender) const {
   if (const absl::Status status = Exiting(*parts_.lifecycle); !status.ok()) {
     return http::SendError(std::move(sender), status, {});
   }
-  if (parts_.lifecycle->state() == ServerState::kReady) return http::SendEmpty(std::move(sender));
-  sender.Send(HttpResponse(400));
+  http::SendEmpty(std::move(sender));
 }
 
 void HttpRoutes::Ready(ResponseSender sender) const {
