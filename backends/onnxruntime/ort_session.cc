@@ -220,7 +220,7 @@ absl::Status OrtSession::Configure(ort::SessionOptions* native, const Options& o
           "model '{}': parameter '{}' cannot be set: the server keeps account of the engine's memory and files by it",
           options.name, key));
     }
-    const auto ours = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.first == key; });
+    const auto ours = std::find_if(entries.begin(), entries.end(), [&name = key](const auto& entry) { return entry.first == name; });
     if (ours != entries.end()) {
       ours->second = value;
     } else {
