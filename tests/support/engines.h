@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "tests/support/core_harness.h"
+
+namespace tidemark {
+
+// One engine under test: how to get it and how to write a model for it that copies INPUT0 to OUTPUT0 (4 x FP32). A list
+// of these is what suites run over; an engine whose library is missing fails them loudly.
+struct TestEngine {
+  std::string name;
+  BackendFactory factory = nullptr;
+  std::string file;                             // artifact in the version's folder
+  std::string contents;
+  std::function<int(int instances)> at_least;  // acquisitions of a load, warm-up included
+
+  std::string Config(int instances) const;
+  void AddModel(TestFolder& folder, std::string_view model, int instances) const;
+  // A load request that brings the whole model along.
+  LoadOverrides Overrides() const;
+  CoreHarness::Options Options() const;
+};
+
+inline void PrintTo(const TestEngine& engine, std::ostream* out) { *out << engine.name; }
+
+// The fake engine, identity, onnxruntime and openvino.
+std::vector<TestEngine> AllEngines();
+
+}  // namespace tidemark
