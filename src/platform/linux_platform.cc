@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -52,6 +54,14 @@ absl::Status ErrnoStatus(int error, std::string_view what) {
 
 class LinuxPlatform final : public Platform {
  public:
+  ~LinuxPlatform() override {
+    {
+      absl::MutexLock lock(&starter_mutex_);
+      starter_ends_ = true;
+    }
+    if (starter_.joinable()) starter_.join();
+  }
+
   absl::StatusOr<std::byte*> MapMemory(std::size_t bytes) override {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return ErrnoStatus(errno, fmt::format("cannot map {} bytes of memory", bytes));
@@ -171,6 +181,19 @@ class LinuxPlatform final : public Platform {
   }
 
   absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override {
+    if (NiceOfThisThread() <= 0) return StartHere(name, std::move(body));
+    // A new thread inherits the priority of whoever starts it, and may not raise it: a load must not start the threads
+    // that serve requests. The starter, as old as the first lowering, does it.
+    Order order{name, &body, std::nullopt};
+    absl::MutexLock lock(&starter_mutex_);
+    if (!starter_.joinable()) return StartHere(name, std::move(body));
+    orders_.push_back(&order);
+    const auto done = [&order] { return order.result.has_value(); };
+    starter_mutex_.Await(absl::Condition(&done));
+    return *std::move(order.result);
+  }
+
+  absl::StatusOr<Thread*> StartHere(std::string_view name, std::function<void()> body) {
     auto thread = std::make_unique<Thread>();
     try {
       thread->thread = std::thread([text = std::string(name.substr(0, 15)), run = std::move(body)] {
@@ -199,6 +222,16 @@ class LinuxPlatform final : public Platform {
 
   void LowerThreadPriority() override {
     constexpr int kNice = 10;
+    {
+      absl::MutexLock lock(&starter_mutex_);
+      if (!starter_.joinable()) {
+        try {
+          starter_ = std::thread([this] { StartForOthers(); });
+        } catch (const std::system_error&) {
+          return;  // without a starter this thread's children would be lowered for ever
+        }
+      }
+    }
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // advice: without it loads only compete harder
   }
 
@@ -206,6 +239,38 @@ class LinuxPlatform final : public Platform {
 
  private:
   static constexpr std::size_t kHugePage = 2U << 20;
+
+  struct Order {
+    std::string_view name;
+    std::function<void()>* body;
+    std::optional<absl::StatusOr<Thread*>> result;
+  };
+
+  static int NiceOfThisThread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
+
+  void StartForOthers() {
+    pthread_setname_np(pthread_self(), "starter");
+    absl::MutexLock lock(&starter_mutex_);
+    const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(starter_mutex_) {
+      return starter_ends_ || !orders_.empty();
+    };
+    for (;;) {
+      starter_mutex_.Await(absl::Condition(&wanted));
+      if (orders_.empty()) return;
+      Order& order = *orders_.front();
+      orders_.pop_front();
+      try {
+        order.result = StartHere(order.name, std::move(*order.body));
+      } catch (const std::bad_alloc&) {
+        order.result = absl::ResourceExhaustedError(fmt::format("no memory to start thread '{}'", order.name));
+      }
+    }
+  }
+
+  absl::Mutex starter_mutex_;
+  std::thread starter_;  // guarded by starter_mutex_ until the destructor
+  bool starter_ends_ ABSL_GUARDED_BY(starter_mutex_) = false;
+  std::deque<Order*> orders_ ABSL_GUARDED_BY(starter_mutex_);
 
   absl::Mutex mutex_;
   std::map<std::filesystem::path, int> temp_directories_ ABSL_GUARDED_BY(mutex_);

@@ -63,7 +63,8 @@ class Platform {
   // goes through here so that whoever wraps the platform meets it like every other acquisition. Exceptions pass.
   virtual absl::Status Foreign(std::string_view site, absl::FunctionRef<absl::Status()> create) = 0;
 
-  // From now on the calling thread gives way to others that want the processor: for loads beside requests.
+  // From now on the calling thread gives way to others that want the processor: for loads beside requests. Threads that
+  // it starts through StartThread do not; those that an engine starts by itself do.
   virtual void LowerThreadPriority() {}
 
   // Gives pages that the C library's allocator keeps for later back to the kernel. Takes nothing; may take

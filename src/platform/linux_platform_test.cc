@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "platform/platform.h"
+
+namespace tidemark {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(LinuxPlatform, PipeInAFilesPlaceIsRefusedAtOnce) {
+  const auto platform = CreateLinuxPlatform();
+  const fs::path folder = *platform->MakeTempDirectory("tidemark-test-");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(platform->MapFile(folder / "pipe").status()));  // and does not wait for a writer
+  EXPECT_TRUE(absl::IsInvalidArgument(platform->MapFile("/dev/zero").status()));
+  EXPECT_TRUE(platform->RemoveTree(folder).ok());
+}
+
+TEST(LinuxPlatform, TemporaryFoldersAreGoneWithTheirContents) {
+  const auto platform = CreateLinuxPlatform();
+  const fs::path one = *platform->MakeTempDirectory("tidemark-test-");
+  const fs::path two = *platform->MakeTempDirectory("tidemark-test-");
+  EXPECT_NE(one, two);
+  fs::create_directories(one / "a/b");
+  std::ofstream(one / "a/b/c") << "x";
+  EXPECT_TRUE(platform->RemoveTree(one).ok());
+  EXPECT_FALSE(fs::exists(one));
+  platform->RemoveTempDirectories();
+  EXPECT_FALSE(fs::exists(two));
+}
+
+TEST(LinuxPlatform, OnlyFoldersThatNobodyHoldsAreStale) {
+  const auto platform = CreateLinuxPlatform();
+  const std::string prefix = "tidemark-test-stale" + std::to_string(getpid()) + "-";
+  const fs::path held = *platform->MakeTempDirectory(prefix);
+  const fs::path left = fs::path(held.string() + "left");
+  fs::create_directory(left);
+  EXPECT_EQ(CreateLinuxPlatform()->RemoveStaleTempDirectories(prefix), 1);
+  EXPECT_TRUE(fs::exists(held));
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(platform->RemoveTree(held).ok());
+}
+
+TEST(LinuxPlatform, ThreadsThatALoweredThreadStartsAreNotLowered) {
+  const auto platform = CreateLinuxPlatform();
+  const auto nice = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+  const int mine = nice();
+  int lowered = 0, child = 99;
+  Platform::Thread* load = *platform->StartThread("load", [&] {
+    platform->LowerThreadPriority();
+    lowered = nice();
+    Platform::Thread* instance = *platform->StartThread("instance", [&] { child = nice(); });
+    EXPECT_TRUE(platform->JoinThread(instance).ok());
+  });
+  ASSERT_TRUE(platform->JoinThread(load).ok());
+  EXPECT_EQ(lowered, 10);
+  EXPECT_EQ(child, mine) << "it will serve requests";
+}
+
+TEST(LinuxPlatform, ErrorsNameTheThingAndTheReason) {
+  const auto platform = CreateLinuxPlatform();
+  EXPECT_EQ(platform->MapFile("/no/such/file").status().ToString(),
+            "NOT_FOUND: cannot open '/no/such/file': No such file or directory");
+  EXPECT_TRUE(absl::IsNotFound(platform->OpenLibrary("libno-such.so").status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(platform->MapMemory(std::size_t{1} << 60).status()));
+}
+
+}  // namespace
+}  // namespace tidemark
