@@ -19,6 +19,11 @@ namespace {
 constexpr std::int64_t kInlineNanos = 100'000;
 constexpr std::uint32_t kEnoughSamples = 3;
 
+void Answer(std::unique_ptr<InferenceRequest> request) {
+  auto done = std::move(request->on_complete);
+  done(std::move(request));
+}
+
 std::size_t InputBytes(const ScheduledRequest& scheduled) {
   std::size_t bytes = 0;
   for (const InputTensor& tensor : scheduled.tensors) bytes += tensor.data.size();
@@ -56,7 +61,6 @@ InstanceScheduler::~InstanceScheduler() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
-    work_.SignalAll();
   }
   while (!instances_.empty()) instances_.pop_back();
 }
@@ -79,20 +83,19 @@ absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(Sco
     if (instance->passive) continue;
     Instance* self = instance.get();
     InstanceScheduler* owner = scheduler.get();
-    {
-      absl::MutexLock lock(&scheduler->mutex_);
-      scheduler->idle_.push_back(self);
-    }
     RETURN_IF_ERROR(self->thread_scope
                         ->StartThread(
                             "instance", [owner, self] { owner->ThreadMain(*self); },
-                            [owner] {
+                            [owner, self] {
                               absl::MutexLock lock(&owner->mutex_);
                               owner->stopping_ = true;
-                              owner->work_.SignalAll();
+                              self->wake.SignalAll();
                             },
                             "instance thread")
                         .status());
+    absl::MutexLock lock(&scheduler->mutex_);
+    scheduler->idle_.push_back(self);
+    ++scheduler->active_;
   }
   return scheduler;
 }
@@ -118,23 +121,45 @@ InstanceScheduler::Instance* InstanceScheduler::TakeIdle() {
   return instance;
 }
 
+void InstanceScheduler::Release(Instance& instance) {
+  if (queue_.empty()) {
+    idle_.push_back(&instance);
+    return;
+  }
+  instance.assigned = std::move(queue_.front());
+  queue_.pop_front();
+  instance.wake.Signal();
+}
+
 void InstanceScheduler::Enqueue(ScheduledRequest scheduled, bool may_run_inline) {
   scheduled.request->times.queued = NowNanos();
   const bool run_here = may_run_inline && !thread_bound_ && times_.Expect(InputBytes(scheduled)) < kInlineNanos;
+  if (active_ == 0) {
+    scheduled.request->response.status = absl::UnavailableError(
+        fmt::format("model '{}' version {} has passive instances only", info_.name(), info_.version()));
+    return Answer(std::move(scheduled.request));
+  }
   Instance* instance = nullptr;
   {
     absl::MutexLock lock(&mutex_);
-    if (run_here && queue_.empty()) instance = TakeIdle();
+    instance = TakeIdle();
     if (instance == nullptr) {
       queue_.push_back(std::move(scheduled));
-      work_.Signal();
+      return;
+    }
+    if (!run_here) {
+      instance->assigned = std::move(scheduled);
+      instance->wake.Signal();
       return;
     }
   }
-  Run(*instance, std::move(scheduled));
-  absl::MutexLock lock(&mutex_);
-  idle_.push_back(instance);
-  if (!queue_.empty()) work_.Signal();
+  Run(*instance, scheduled);
+  {
+    absl::MutexLock lock(&mutex_);
+    Release(*instance);
+  }
+  // Last: the answer may let the last request out of the gate, and then this scheduler is gone at any moment.
+  Answer(std::move(scheduled.request));
 }
 
 void InstanceScheduler::ThreadMain(Instance& instance) {
@@ -142,21 +167,16 @@ void InstanceScheduler::ThreadMain(Instance& instance) {
     ScheduledRequest scheduled;
     {
       absl::MutexLock lock(&mutex_);
-      for (;;) {
-        const auto self = std::find(idle_.begin(), idle_.end(), &instance);
-        if (self != idle_.end() && !queue_.empty()) {
-          idle_.erase(self);
-          break;
-        }
-        if (stopping_ && queue_.empty()) return;
-        work_.Wait(&mutex_);
-      }
-      scheduled = std::move(queue_.front());
-      queue_.pop_front();
+      while (instance.assigned.request == nullptr && !stopping_) instance.wake.Wait(&mutex_);
+      if (instance.assigned.request == nullptr) return;
+      scheduled = std::move(instance.assigned);
     }
-    Run(instance, std::move(scheduled));
-    absl::MutexLock lock(&mutex_);
-    idle_.push_back(&instance);
+    Run(instance, scheduled);
+    {
+      absl::MutexLock lock(&mutex_);
+      Release(instance);
+    }
+    Answer(std::move(scheduled.request));
   }
 }
 
@@ -180,7 +200,7 @@ absl::Status InstanceScheduler::Execute(Instance& instance, ScheduledRequest& sc
   return sink.Finish();
 }
 
-void InstanceScheduler::Run(Instance& instance, ScheduledRequest scheduled) {
+void InstanceScheduler::Run(Instance& instance, ScheduledRequest& scheduled) {
   InferenceRequest& request = *scheduled.request;
   const std::size_t bytes = InputBytes(scheduled);
   if (request.cancel != nullptr && request.cancel->cancelled()) {
@@ -196,13 +216,16 @@ void InstanceScheduler::Run(Instance& instance, ScheduledRequest scheduled) {
     request.response.outputs.clear();
     statistics_->RecordFailure(request.times, NowNanos());
   }
-  auto done = std::move(request.on_complete);
-  done(std::move(scheduled.request));
 }
 
-absl::Status InstanceScheduler::WarmUp(absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make) {
+absl::Status InstanceScheduler::WarmUp(CancelFlag* cancel,
+                                       absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make) {
   for (const auto& instance : instances_) {
+    if (instance->passive) continue;
+    if (cancel != nullptr && cancel->cancelled()) return absl::CancelledError("cancelled during the warm-up");
     ASSIGN_OR_RETURN(ScheduledRequest scheduled, make());
+    // Lent, not owned: the load's flag outlives the execution.
+    scheduled.request->cancel = std::shared_ptr<CancelFlag>(std::shared_ptr<CancelFlag>(), cancel);
     RETURN_IF_ERROR(Execute(*instance, scheduled));
   }
   return absl::OkStatus();

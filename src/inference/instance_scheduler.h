@@ -39,7 +39,8 @@ class ExecutionTimes {
 };
 
 // Hands each request to one idle instance, first come, first served. An execution that is known to be short runs on the
-// submitting thread when an instance is idle; everything else waits in one queue for the instances' own threads.
+// submitting thread when an instance is idle; everything else is run by the instance's own thread, or waits in one queue
+// for the next instance that becomes idle. While requests wait no instance is idle.
 class InstanceScheduler final : public Scheduler {
  private:
   struct Private {};
@@ -56,9 +57,9 @@ class InstanceScheduler final : public Scheduler {
   absl::Status Health() const override;
   void Start(ModelStatistics& statistics) override { statistics_ = &statistics; }
 
-  // Runs one request on every instance, one after the other, and answers with the first error. Before Start only.
-  // `make` builds the request anew for each instance.
-  absl::Status WarmUp(absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make);
+  // Runs one request on every instance that takes requests, one after the other, and answers with the first error;
+  // CANCELLED once `cancel` (may be null) is set. Before Start only. `make` builds the request anew for each instance.
+  absl::Status WarmUp(CancelFlag* cancel, absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make);
 
   std::size_t instances() const { return instances_.size(); }
 
@@ -68,14 +69,18 @@ class InstanceScheduler final : public Scheduler {
     bool passive = false;
     std::unique_ptr<Scope> scope;
     std::unique_ptr<BackendInstance> backend;
+    ScheduledRequest assigned;  // for its thread; guarded by the scheduler's mutex
+    absl::CondVar wake;         // signalled when there is something assigned, or nothing more will be
     std::unique_ptr<Scope> thread_scope;  // dies first: the thread is joined before the engine's instance goes
   };
 
   absl::Status AddInstance(Scope& scope, BackendModel& model, const inference::ModelInstanceGroup& group,
                            std::string_view name, DeviceId device);
   void ThreadMain(Instance& instance);
-  // Executes and answers; the instance is held by the caller.
-  void Run(Instance& instance, ScheduledRequest scheduled);
+  // Executes, fills the response and counts it; the instance is held by the caller.
+  void Run(Instance& instance, ScheduledRequest& scheduled);
+  // The instance takes the request that has waited longest, or becomes idle.
+  void Release(Instance& instance) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Execute(Instance& instance, ScheduledRequest& scheduled);
   Instance* TakeIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -84,10 +89,10 @@ class InstanceScheduler final : public Scheduler {
   ModelStatistics* statistics_ = nullptr;
   ExecutionTimes times_;
   bool thread_bound_ = false;
+  std::size_t active_ = 0;  // instances that take requests
   std::vector<std::unique_ptr<Instance>> instances_;
 
   absl::Mutex mutex_;
-  absl::CondVar work_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Instance*> idle_ ABSL_GUARDED_BY(mutex_);
   std::deque<ScheduledRequest> queue_ ABSL_GUARDED_BY(mutex_);

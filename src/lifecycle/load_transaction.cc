@@ -139,9 +139,9 @@ absl::Status LoadTransaction::WarmUp() {
       LOG_VERBOSE(1, "Skipping batch 0 warmup sample '{}'", sample.name());
       continue;
     }
-    const std::uint32_t rounds = std::max<std::uint32_t>(sample.count(), 1) * sample.batch_size();
-    for (std::uint32_t i = 0; i < rounds; ++i) {
-      if (absl::Status status = scheduler_->WarmUp([&] {
+    const std::uint64_t rounds = std::uint64_t{std::max<std::uint32_t>(sample.count(), 1)} * sample.batch_size();
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      if (absl::Status status = scheduler_->WarmUp(parts_.cancel, [&] {
             return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers);
           });
           !status.ok()) {
@@ -151,8 +151,11 @@ absl::Status LoadTransaction::WarmUp() {
     }
   }
   if (info.config().model_warmup().empty() && backend_->warms_up_unasked()) {
-    const absl::Status status = scheduler_->WarmUp([&] { return MakeZeroRequest(info, *parts_.buffers); });
+    static_cast<void>(model_.scope->TakeRefusal());  // what an engine did without until here is its own affair
+    const absl::Status status =
+        scheduler_->WarmUp(parts_.cancel, [&] { return MakeZeroRequest(info, *parts_.buffers); });
     if (absl::IsResourceExhausted(status) || absl::IsCancelled(status)) return status;
+    if (!status.ok()) RETURN_IF_ERROR(model_.scope->TakeRefusal());  // the engine was refused something: that is why
     // Zeros of a made-up shape are nobody's promise: a model may refuse them and still serve.
     if (!status.ok()) LOG_VERBOSE(1, "model '{}' refused a batch of zeros: {}", source_.name, MessageOf(status));
   }

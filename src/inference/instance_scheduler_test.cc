@@ -1,0 +1,345 @@
+#include "inference/instance_scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "absl/synchronization/barrier.h"
+#include "absl/synchronization/notification.h"
+#include "base/status.h"
+#include "google/protobuf/text_format.h"
+#include "inference/output_sink.h"
+#include "tests/support/core_harness.h"
+
+namespace tidemark {
+namespace {
+
+using testing::HasSubstr;
+
+class SchedulerTest : public testing::Test {
+ protected:
+  void Load(int instances) {
+    core_.folder.AddModel("m", CopyConfig("fake", instances));
+    core_.script.warms_up_unasked = false;
+    ASSERT_TRUE(core_.Start().ok());
+    ASSERT_TRUE(core_.Load("m").ok());
+  }
+  // Sends and counts the answer.
+  void Send(float value = 0, bool may_run_inline = false) {
+    ASSERT_TRUE(core_.Submit("m", -1, {value, 0, 0, 0}, may_run_inline, [this](const auto& answer) {
+                      ASSERT_TRUE(answer.ok()) << answer.status();
+                      absl::MutexLock lock(&mutex_);
+                      answers_.push_back((*answer)[0]);
+                    }).ok());
+  }
+  void AwaitAnswers(std::size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [this, count] { return answers_.size() >= count; };
+    mutex_.Await(absl::Condition(&there));
+  }
+
+  CoreHarness core_;
+  absl::Mutex mutex_;
+  std::vector<float> answers_;
+};
+
+TEST_F(SchedulerTest, InstancesRunInParallel) {
+  Load(3);
+  absl::Barrier* all = new absl::Barrier(3);  // passed only when three executions are inside at once
+  core_.script.on_execute = [all](const Execution&, std::string_view) {
+    if (all->Block()) delete all;
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 3; ++i) Send();
+  AwaitAnswers(3);
+}
+
+TEST_F(SchedulerTest, ShortExecutionsRunOnTheSubmittingThreadOnceKnownToBeShort) {
+  Load(1);
+  std::vector<std::thread::id> ran_on;
+  core_.script.on_execute = [&](const Execution&, std::string_view) {
+    ran_on.push_back(std::this_thread::get_id());
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());  // the first one was slow
+  EXPECT_NE(ran_on.front(), std::this_thread::get_id()) << "nothing is known yet";
+  EXPECT_EQ(ran_on.back(), std::this_thread::get_id());
+  ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, false).ok());
+  EXPECT_NE(ran_on.back(), std::this_thread::get_id()) << "only where the caller allows it";
+}
+
+TEST_F(SchedulerTest, ThreadBoundInstancesNeverRunOnTheSubmittingThread) {
+  core_.script.thread_bound = true;
+  Load(1);
+  std::atomic<bool> here{false};
+  core_.script.on_execute = [&, self = std::this_thread::get_id()](const Execution&, std::string_view) {
+    if (std::this_thread::get_id() == self) here = true;
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());
+  EXPECT_FALSE(here);
+}
+
+TEST_F(SchedulerTest, RequestFindsTheIdleInstanceWhileAnotherRunsInline) {
+  Load(2);
+  std::atomic<bool> hold{false};
+  absl::Notification inside, go;
+  core_.script.on_execute = [&](const Execution& execution, std::string_view) {
+    float value = 0;
+    std::memcpy(&value, execution.inputs[0].data.data(), sizeof value);
+    if (hold && value == 1) {
+      inside.Notify();
+      go.WaitForNotification();
+    }
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(core_.Infer("m", -1, {0, 0, 0, 0}, true).ok());
+  hold = true;
+  std::thread loop([&] { Send(1, true); });  // runs inline there, and stays
+  inside.WaitForNotification();
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(core_.Infer("m", -1, {2, 0, 0, 0}).ok()) << "the other instance serves";
+  go.Notify();
+  loop.join();
+  AwaitAnswers(1);
+}
+
+TEST_F(SchedulerTest, QueueIsFirstInFirstOut) {
+  Load(1);
+  absl::Notification inside, go;
+  core_.script.on_execute = [&](const Execution&, std::string_view) {
+    if (!inside.HasBeenNotified()) {
+      inside.Notify();
+      go.WaitForNotification();
+    }
+    return absl::OkStatus();
+  };
+  Send(0);
+  inside.WaitForNotification();
+  for (int i = 1; i <= 20; ++i) Send(static_cast<float>(i), i % 2 == 0);
+  go.Notify();
+  AwaitAnswers(21);
+  for (std::size_t i = 0; i < answers_.size(); ++i) EXPECT_EQ(answers_[i], static_cast<float>(i));
+}
+
+TEST_F(SchedulerTest, UnloadWithQueuedWorkAnswersAllOfIt) {
+  Load(2);
+  absl::Notification go;
+  core_.script.on_execute = [&](const Execution&, std::string_view) {
+    go.WaitForNotification();
+    return absl::OkStatus();
+  };
+  for (int i = 0; i < 40; ++i) Send(static_cast<float>(i));
+  absl::Notification unloaded;
+  core_.lifecycle->Unload("m", false, [&](const absl::Status&) { unloaded.Notify(); });
+  go.Notify();
+  unloaded.WaitForNotification();
+  AwaitAnswers(40);
+  EXPECT_EQ(core_.rows(), 0u);
+}
+
+TEST_F(SchedulerTest, InlineAnswerMayLetTheModelGoAtOnce) {
+  // The drop of the last request's handle and the destruction of its model race with the inline run's end.
+  for (int round = 0; round < 60; ++round) {
+    CoreHarness core;
+    core.folder.AddModel("m", CopyConfig("fake"));
+    core.script.warms_up_unasked = false;
+    ASSERT_TRUE(core.Start().ok());
+    ASSERT_TRUE(core.Load("m").ok());
+    for (int i = 0; i < 12; ++i) ASSERT_TRUE(core.Infer("m", -1, {1, 2, 3, 4}, true).ok());
+    std::thread unloader([&] { EXPECT_TRUE(core.Unload("m").ok()); });
+    while (core.Infer("m", -1, {1, 2, 3, 4}, true).ok()) {
+    }
+    unloader.join();
+    ASSERT_EQ(core.rows(), 0u);
+  }
+}
+
+TEST_F(SchedulerTest, CancelledRequestIsNotExecuted) {
+  Load(1);
+  std::atomic<int> executions{0};
+  absl::Notification inside, go, answered;
+  core_.script.on_execute = [&](const Execution&, std::string_view) {
+    if (++executions == 1) {
+      inside.Notify();
+      go.WaitForNotification();
+    }
+    return absl::OkStatus();
+  };
+  Send();
+  inside.WaitForNotification();
+  ModelHandle handle = *core_.registry.Find("m", -1);
+  auto request = std::make_unique<InferenceRequest>();
+  const std::vector<float> values(4);
+  request->inputs.emplace_back();
+  request->inputs[0].name = "INPUT0";
+  request->inputs[0].data_type = DataType::kFp32;
+  request->inputs[0].shape = {4};
+  request->inputs[0].data = std::as_bytes(std::span(values));
+  request->cancel = std::make_shared<CancelFlag>();
+  const std::shared_ptr<CancelFlag> cancel = request->cancel;
+  request->on_complete = [&](std::unique_ptr<InferenceRequest> back) {
+    EXPECT_TRUE(absl::IsCancelled(back->response.status));
+    EXPECT_TRUE(back->response.outputs.empty());
+    back.reset();
+    answered.Notify();
+  };
+  handle->Submit(std::move(request), true);
+  cancel->Cancel();
+  go.Notify();
+  answered.WaitForNotification();
+  EXPECT_EQ(executions, 1);
+  const ModelStatisticsSnapshot statistics = handle->statistics().Snapshot();
+  EXPECT_EQ(statistics.fail.count, 1u);
+}
+
+TEST_F(SchedulerTest, FailedExecutionFailsAloneAndIsCounted) {
+  Load(1);
+  core_.script.on_execute = [](const Execution& execution, std::string_view) {
+    float value = 0;
+    std::memcpy(&value, execution.inputs[0].data.data(), sizeof value);
+    return value < 0 ? absl::InvalidArgumentError("negative") : absl::OkStatus();
+  };
+  EXPECT_EQ(MessageOf(core_.Infer("m", -1, {-1, 0, 0, 0}).status()), "negative");
+  EXPECT_TRUE(core_.Infer("m").ok());
+  const ModelHandle handle = *core_.registry.Find("m", -1);
+  const ModelStatisticsSnapshot statistics = handle->statistics().Snapshot();
+  EXPECT_EQ(statistics.fail.count, 1u);
+  EXPECT_EQ(statistics.success.count, 1u);
+  EXPECT_EQ(statistics.execution_count, 1u);
+  EXPECT_EQ(statistics.inference_count, 1u);
+}
+
+TEST(PassiveInstances, ModelOfNothingElseRefusesInsteadOfWaitingForEver) {
+  CoreHarness core;
+  core.folder.AddModel("m", "backend: \"fake\" input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ 4 ] } output { name: "
+                            "\"OUTPUT0\" data_type: TYPE_FP32 dims: [ 4 ] } instance_group { kind: KIND_CPU passive: true }");
+  ASSERT_TRUE(core.Start().ok());
+  ASSERT_TRUE(core.Load("m").ok());
+  EXPECT_EQ(MessageOf(core.Infer("m").status()), "model 'm' version 1 has passive instances only");
+  EXPECT_TRUE(core.Unload("m").ok());
+}
+
+TEST(ExecutionTimesTest, OneLongRunCountsAtOnceAndSizesApart) {
+  ExecutionTimes times;
+  EXPECT_GT(times.Expect(100), 1'000'000'000);
+  for (int i = 0; i < 3; ++i) times.Record(100, 1000);
+  EXPECT_LE(times.Expect(100), 1000);
+  EXPECT_GT(times.Expect(1 << 20), 1'000'000'000) << "nothing known of that size";
+  times.Record(100, 5'000'000);
+  EXPECT_EQ(times.Expect(100), 5'000'000);
+  for (int i = 0; i < 100; ++i) times.Record(100, 1000);
+  EXPECT_LT(times.Expect(100), 10'000);
+  times.Record(SIZE_MAX, 1);
+}
+
+class SinkTest : public testing::Test {
+ protected:
+  void Make(const std::string& output) {
+    inference::ModelConfig config;
+    config.set_name("m");
+    config.set_max_batch_size(8);
+    ASSERT_TRUE(google::protobuf::TextFormat::MergeFromString(output, &config));
+    info_ = std::make_unique<ModelInfo>(config, 3, std::map<std::string, std::vector<std::string>>());
+    sink_ = std::make_unique<ResponseSink>(*info_, request_, buffers_);
+  }
+  Shape Seen(Shape made) {
+    EXPECT_TRUE(sink_->Allocate(0, DataType::kFp32, AsSpan(made), 4).ok());
+    return request_.response.outputs.back().shape;
+  }
+
+  std::unique_ptr<Platform> platform_ = CreateLinuxPlatform();
+  BufferPool buffers_{*platform_};
+  std::unique_ptr<ModelInfo> info_;
+  InferenceRequest request_;
+  std::unique_ptr<ResponseSink> sink_;
+};
+
+TEST_F(SinkTest, ReshapeIsUndone) {
+  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] reshape { shape: [ ] } }");
+  EXPECT_EQ(Seen({5}), (Shape{5, 1}));
+  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ 2, -1, 3, -1 ] reshape { shape: [ -1, 6, -1 ] } }");
+  EXPECT_EQ(Seen({4, 7, 6, 9}), (Shape{4, 2, 7, 3, 9}));
+  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ -1 ] }");
+  EXPECT_EQ(Seen({4, 7}), (Shape{4, 7}));
+}
+
+TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
+  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 dims: [ 1 ] }"
+       "output { name: \"C\" data_type: TYPE_FP32 dims: [ 1 ] }");
+  request_.outputs = {{"C", false, 0}, {"A", false, 0}};
+  EXPECT_TRUE(sink_->Wants(0));
+  EXPECT_FALSE(sink_->Wants(1));
+  const Shape shape{1, 1};
+  for (const std::size_t index : {0, 1, 2}) ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
+  ASSERT_TRUE(sink_->Finish().ok());
+  ASSERT_EQ(request_.response.outputs.size(), 2u);
+  EXPECT_EQ(request_.response.outputs[0].name, "C");
+  EXPECT_EQ(request_.response.outputs[1].name, "A");
+}
+
+TEST_F(SinkTest, MissingOutputIsAnErrorByName) {
+  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 dims: [ 1 ] }");
+  const Shape shape{1, 1};
+  ASSERT_TRUE(sink_->Allocate(0, DataType::kFp32, AsSpan(shape), 4).ok());
+  EXPECT_EQ(MessageOf(sink_->Finish()), "model 'm' version 3 made no output 'B'");
+}
+
+class RegistryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    core_.folder.AddModel("m", CopyConfig("fake", 1, "version_policy { all { } }"), {1, 2, 10});
+    ASSERT_TRUE(core_.Start().ok());
+    ASSERT_TRUE(core_.Load("m").ok());
+  }
+  CoreHarness core_;
+};
+
+TEST_F(RegistryTest, MinusOneIsTheHighestReadyVersion) {
+  EXPECT_EQ((*core_.registry.Find("m", -1))->info().version(), 10);
+  EXPECT_EQ((*core_.registry.Find("m", 2))->info().version(), 2);
+  EXPECT_EQ(MessageOf(core_.registry.Find("m", 3).status()), "Request for unknown model: 'm' version 3 is not found");
+  EXPECT_EQ(MessageOf(core_.registry.Find("x", 1).status()), "Request for unknown model: 'x' is not found");
+  core_.folder.AddModel("m", CopyConfig("fake", 1, "version_policy { specific { versions: [ 1, 2 ] } }"), {});
+  ASSERT_TRUE(core_.Load("m").ok());
+  EXPECT_EQ((*core_.registry.Find("m", -1))->info().version(), 2);
+  EXPECT_EQ(MessageOf(core_.registry.Find("m", 10).status()),
+            "Request for unknown model: 'm' version 10 is not at ready state");
+}
+
+TEST_F(RegistryTest, StaleSnapshotLeadsToTheNewVersionAndKeepsNothingAlive) {
+  const std::shared_ptr<const RegistrySnapshot> old = core_.registry.Snapshot();
+  const std::shared_ptr<PublishedVersion> version = old->at("m")->versions.at(10).published;
+  ASSERT_NE(version, nullptr);
+  TestFolder::Write(core_.folder.repository() / "m/touched", "x");
+  ASSERT_TRUE(core_.Load("m").ok());
+  EXPECT_FALSE(ModelHandle::Enter(version)) << "the gate of the replaced one is closed";
+  EXPECT_TRUE(core_.registry.Find("m", 10).ok());
+  ASSERT_TRUE(core_.Unload("m").ok());
+  EXPECT_EQ(core_.rows(), 0u) << "the old picture holds no resources";
+  EXPECT_EQ(VersionStateName(old->at("m")->versions.at(10).state), "READY");
+}
+
+TEST_F(RegistryTest, ReaderAlwaysFindsAVersionWhileItIsReplaced) {
+  std::atomic<bool> stop{false};
+  std::atomic<int> failures{0};
+  std::thread reader([&] {
+    while (!stop) {
+      if (!core_.registry.Find("m", -1).ok()) ++failures;
+      if (!core_.registry.Find("m", 1).ok()) ++failures;
+    }
+  });
+  for (int i = 0; i < 20; ++i) {
+    TestFolder::Write(core_.folder.repository() / "m/touched", std::to_string(i));
+    ASSERT_TRUE(core_.Load("m").ok());
+  }
+  stop = true;
+  reader.join();
+  EXPECT_EQ(failures, 0);
+}
+
+}  // namespace
+}  // namespace tidemark
