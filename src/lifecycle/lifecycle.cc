@@ -41,7 +41,7 @@ absl::Status Lifecycle::StartUp() {
   ended.WaitForNotification();
   ServerState starting = ServerState::kStarting;
   state_.compare_exchange_strong(starting, ServerState::kReady);
-  if (options.mode == ControlMode::kPoll) {
+  if (options.mode == ControlMode::kPoll && options.poll_interval > absl::ZeroDuration()) {
     Impl* impl = impl_.get();
     impl->pool().PostAt(absl::Now() + options.poll_interval, [impl] { impl->Poll(); });
   }
@@ -65,20 +65,23 @@ void Lifecycle::Unload(std::string name, bool /*unload_dependents: no ensembles,
 absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const {
   ASSIGN_OR_RETURN(const std::vector<ModelEntry> entries, impl_->parts().repository->Names());
   const std::shared_ptr<const RegistrySnapshot> snapshot = impl_->parts().registry->Snapshot();
+  std::map<std::string, bool> names;  // to "is a duplicate"
+  for (const ModelEntry& entry : entries) names[entry.name] = names[entry.name] || entry.duplicate();
+  for (const auto& [name, model] : *snapshot) names.emplace(name, false);  // loaded from file overrides, or gone from disk
   std::vector<IndexEntry> index;
-  for (const ModelEntry& entry : entries) {
-    if (entry.duplicate()) {
-      index.push_back({entry.name, "", "UNAVAILABLE", "model appears in two or more repositories"});
+  for (const auto& [name, duplicate] : names) {
+    if (duplicate) {
+      index.push_back({name, "", "UNAVAILABLE", "model appears in two or more repositories"});
       continue;
     }
-    const auto model = snapshot->find(entry.name);
+    const auto model = snapshot->find(name);
     if (model == snapshot->end() || model->second->versions.empty()) {
-      if (!ready_only) index.push_back({entry.name, "", "", ""});
+      if (!ready_only) index.push_back({name, "", "", ""});
       continue;
     }
     for (const auto& [number, version] : model->second->versions) {
       if (ready_only && version.state != VersionState::kReady) continue;
-      index.push_back({entry.name, fmt::format("{}", number), std::string(VersionStateName(version.state)),
+      index.push_back({name, fmt::format("{}", number), std::string(VersionStateName(version.state)),
                        version.reason});
     }
   }

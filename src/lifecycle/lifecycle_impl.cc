@@ -27,7 +27,7 @@ Lifecycle::Impl::Impl(Options options, Parts parts, std::unique_ptr<LoadPool> po
 Lifecycle::Impl::~Impl() {
   RefuseLoads();
   UnloadAll(absl::InfiniteFuture());
-  pool_.reset();
+  pool_->Shutdown();  // not reset(): a poll that is just looking at the repository still posts to it
 }
 
 void Lifecycle::Impl::Enqueue(const std::string& name, absl::AnyInvocable<void()> operation) {
@@ -57,7 +57,12 @@ void Lifecycle::Impl::EndOperation(const std::string& name) {
 void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done) {
   const std::string key = name;
   Enqueue(key, [this, name = std::move(name), overrides = std::move(overrides), done = std::move(done)]() mutable {
-    const absl::Status status = RunLoad(name, overrides);
+    absl::Status status;
+    try {
+      status = RunLoad(name, overrides);
+    } catch (const std::exception& error) {  // before the first transaction: those let nothing out
+      status = PollError(name, absl::ResourceExhaustedError(fmt::format("exception: {}", error.what())));
+    }
     if (!status.ok()) LOG_ERROR("{}", MessageOf(status));
     EndOperation(name);
     done(status);
@@ -108,8 +113,7 @@ absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrid
   if (std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.ok(); })) {
     return FailLoad(*source, std::move(results));
   }
-  Commit(*source, overrides.files.empty(), std::move(results));
-  return absl::OkStatus();
+  return Commit(*source, overrides.files.empty(), std::move(results));
 }
 
 std::vector<absl::StatusOr<std::unique_ptr<Model>>> Lifecycle::Impl::RunTransactions(
@@ -137,7 +141,7 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
                                                                    CancelFlag& cancel) {
   LOG_INFO("loading: {}:{}", source.name, version);
   absl::Status status;
-  for (int attempt = 0; attempt <= options_.retry_count; ++attempt) {
+  for (int attempt = 0; attempt <= std::max(options_.retry_count, 0); ++attempt) {
     std::uint64_t number = 0;
     {
       absl::MutexLock lock(&mutex_);
@@ -176,6 +180,7 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
     text += fmt::format("version {} is at UNAVAILABLE state: {};\n", version, reasons[version]);
   }
   while (!results.empty()) results.pop_back();  // what did load goes, too, newest first
+  parts_.buffers->Trim();                       // the warm-up's buffers
   parts_.platform->TrimHeap();
   absl::MutexLock lock(&mutex_);
   Record& record = records_[source.name];
@@ -193,34 +198,82 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
   return cancelled ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
 }
 
-void Lifecycle::Impl::Commit(const ModelSource& source, bool keep_stamp,
-                             std::vector<absl::StatusOr<std::unique_ptr<Model>>> results) {
-  // Stage: all that can fail.
-  std::vector<std::shared_ptr<PublishedVersion>> published;
-  for (const auto& result : results) published.push_back(std::make_shared<PublishedVersion>(result->get()));
-  std::vector<Drain> drains;
+Lifecycle::Impl::Staged Lifecycle::Impl::StageLocked(
+    const ModelSource& source, bool keep_stamp, const std::vector<absl::StatusOr<std::unique_ptr<Model>>>& results) {
+  Staged staged;
+  const Record& record = records_.at(source.name);
+  auto model = std::make_shared<RegistryModel>();
+  model->name = source.name;
+  for (const auto& [number, version] : record.versions) {
+    VersionEntry entry{number, version.state, version.reason, nullptr};
+    if (version.state == VersionState::kReady) {
+      entry.state = VersionState::kUnloading;
+      staged.drains.push_back(Drain{source.name, number, 0, nullptr, version.published});
+    } else if (version.state == VersionState::kUnavailable) {
+      entry.reason = "unloaded";  // no longer wanted
+    }
+    model->versions[number] = std::move(entry);
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    staged.published.push_back(std::make_shared<PublishedVersion>(results[i]->get()));
+    const std::int64_t number = source.versions[i];
+    model->versions[number] = VersionEntry{number, VersionState::kReady, "", staged.published.back()};
+  }
+  auto picture = std::make_shared<RegistrySnapshot>(*parts_.registry->Snapshot());
+  (*picture)[source.name] = std::move(model);
+  staged.picture = std::move(picture);
+  if (keep_stamp) staged.stamp = source.stamp;
+  return staged;
+}
+
+void Lifecycle::Impl::ApplyLocked(const ModelSource& source, Staged& staged,
+                                  std::vector<absl::StatusOr<std::unique_ptr<Model>>>& results) noexcept {
+  Record& record = records_.find(source.name)->second;
+  for (Drain& drain : staged.drains) {
+    Version& version = record.versions.find(drain.version)->second;
+    version.state = VersionState::kUnloading;
+    version.generation = drain.generation = ++counter_;
+    drain.model = std::move(version.model);
+    version.published.reset();
+    ++record.draining;
+  }
+  for (auto& [number, version] : record.versions) {
+    if (version.state == VersionState::kUnavailable) version.reason = "unloaded";
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    Version& version = record.versions.find(source.versions[i])->second;  // made when the load began
+    version.state = VersionState::kReady;
+    version.reason.clear();
+    version.generation = ++counter_;
+    version.model = *std::move(results[i]);
+    version.published = std::move(staged.published[i]);
+  }
+  record.stamp = std::move(staged.stamp);
+  record.known = true;
+  parts_.registry->Publish(std::move(staged.picture));
+}
+
+absl::Status Lifecycle::Impl::Commit(const ModelSource& source, bool keep_stamp,
+                                     std::vector<absl::StatusOr<std::unique_ptr<Model>>> results) {
+  Staged staged;
+  bool done = false;
   {
     absl::MutexLock lock(&mutex_);
-    Record& record = records_[source.name];
-    for (auto& [number, version] : record.versions) {
-      if (version.state == VersionState::kReady) WithdrawLocked(source.name, number, version, drains);
-      if (version.state == VersionState::kUnavailable) version.reason = "unloaded";  // no longer wanted
+    try {
+      staged = StageLocked(source, keep_stamp, results);
+      done = true;
+    } catch (const std::bad_alloc&) {
+      // Nothing has changed yet.
     }
-    for (std::size_t i = 0; i < results.size(); ++i) {
-      Version& version = record.versions[source.versions[i]];
-      version.state = VersionState::kReady;
-      version.reason.clear();
-      version.generation = ++counter_;
-      version.model = *std::move(results[i]);
-      version.published = std::move(published[i]);
-    }
-    record.stamp.reset();
-    if (keep_stamp) record.stamp = source.stamp;
-    record.known = true;
-    PublishLocked(source.name);
+    if (done) ApplyLocked(source, staged, results);
   }
-  StartDrains(std::move(drains));
+  if (!done) {
+    for (auto& result : results) result = absl::ResourceExhaustedError("out of host memory at the commit");
+    return FailLoad(source, std::move(results));
+  }
+  StartDrains(std::move(staged.drains));
   LOG_INFO("successfully loaded '{}'", source.name);
+  return absl::OkStatus();
 }
 
 void Lifecycle::Impl::WithdrawLocked(const std::string& name, std::int64_t number, Version& version,
@@ -244,6 +297,7 @@ void Lifecycle::Impl::StartDrains(std::vector<Drain> drains) {
 void Lifecycle::Impl::FinishDrain(Drain drain) {
   const std::string owner = drain.model->scope().owner();
   drain.model.reset();
+  parts_.buffers->Trim();  // buffers of its size may never be asked for again
   parts_.platform->TrimHeap();
   if (const std::size_t left = parts_.ledger->RowsOf(owner).size(); left != 0) {
     LOG_ERROR("'{}' version {} left {} ledger rows behind", drain.name, drain.version, left);
@@ -265,7 +319,10 @@ void Lifecycle::Impl::FinishDrain(Drain drain) {
       if (!record.known && !record.busy) records_.erase(it);
     }
   }
-  for (Waiter& waiter : waiters) waiter.done(absl::OkStatus());
+  for (Waiter& waiter : waiters) {
+    pool_->Revoke(waiter.deadline);
+    waiter.done(absl::OkStatus());
+  }
 }
 
 void Lifecycle::Impl::Unload(std::string name, Done done) {
@@ -291,34 +348,35 @@ void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
     PublishLocked(name);
     if (record.draining != 0) {
       waiter = ++counter_;
-      record.waiters.push_back(Waiter{waiter, std::move(done)});
+      const LoadPool::Ticket deadline = pool_->PostAt(absl::Now() + options_.unload_deadline,
+                                                      [this, name, waiter] { AnswerLate(name, waiter); });
+      record.waiters.push_back(Waiter{waiter, deadline, std::move(done)});
     }
   }
   StartDrains(std::move(drains));
-  if (waiter != 0) {
-    pool_->PostAt(absl::Now() + options_.unload_deadline, [this, name, waiter] {
-      Done late;
-      std::int64_t draining = 0;
-      {
-        absl::MutexLock lock(&mutex_);
-        const auto it = records_.find(name);
-        if (it == records_.end()) return;
-        std::vector<Waiter>& waiters = it->second.waiters;
-        const auto found =
-            std::find_if(waiters.begin(), waiters.end(), [&](const Waiter& other) { return other.id == waiter; });
-        if (found == waiters.end()) return;
-        late = std::move(found->done);
-        waiters.erase(found);
-        draining = it->second.draining;
-      }
-      late(absl::DeadlineExceededError(
-          fmt::format("unload of '{}' is not finished: requests are still running in {} of its versions; they are "
-                      "withdrawn and go as soon as the requests end",
-                      name, draining)));
-    });
-  }
   EndOperation(name);
   if (waiter == 0) done(absl::OkStatus());
+}
+
+void Lifecycle::Impl::AnswerLate(const std::string& name, std::uint64_t waiter) {
+  Done late;
+  std::int64_t draining = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto it = records_.find(name);
+    if (it == records_.end()) return;
+    std::vector<Waiter>& waiters = it->second.waiters;
+    const auto found =
+        std::find_if(waiters.begin(), waiters.end(), [&](const Waiter& other) { return other.id == waiter; });
+    if (found == waiters.end()) return;
+    late = std::move(found->done);
+    waiters.erase(found);
+    draining = it->second.draining;
+  }
+  late(absl::DeadlineExceededError(
+      fmt::format("unload of '{}' is not finished: requests are still running in {} of its versions; they are "
+                  "withdrawn and go as soon as the requests end",
+                  name, draining)));
 }
 
 void Lifecycle::Impl::PublishLocked(const std::string& name) {
@@ -386,27 +444,27 @@ void Lifecycle::Impl::Sync(std::optional<std::vector<std::string>> names, Done d
     absl::MutexLock lock(&progress->mutex);
     ++progress->open;
   };
-  const absl::StatusOr<std::vector<ModelEntry>> entries = parts_.repository->Names();
-  if (!entries.ok()) {
-    LOG_ERROR("the model repository cannot be listed: {}", MessageOf(entries.status()));
-    progress->End(entries.status());
-    return;
-  }
   std::set<std::string> wanted;
+  std::vector<std::string> gone;
   absl::Status duplicates;
-  for (const ModelEntry& entry : *entries) {
-    if (entry.duplicate()) {
+  if (names.has_value()) {
+    wanted.insert(names->begin(), names->end());  // what nobody asked for is not looked at
+  } else {
+    const absl::StatusOr<std::vector<ModelEntry>> entries = parts_.repository->Names();
+    if (!entries.ok()) {
+      LOG_ERROR("the model repository cannot be listed: {}", MessageOf(entries.status()));
+      progress->End(entries.status());
+      return;
+    }
+    for (const ModelEntry& entry : *entries) {
+      if (!entry.duplicate()) {
+        wanted.insert(entry.name);
+        continue;
+      }
       duplicates = absl::FailedPreconditionError(
           fmt::format("failed to poll model '{}': not unique across all model repositories", entry.name));
       LOG_ERROR("{}", MessageOf(duplicates));
-    } else if (!names.has_value()) {
-      wanted.insert(entry.name);
     }
-  }
-  std::vector<std::string> gone;
-  if (names.has_value()) {
-    wanted.insert(names->begin(), names->end());
-  } else {
     absl::MutexLock lock(&mutex_);
     for (const auto& [name, record] : records_) {
       if (record.known && !wanted.contains(name)) gone.push_back(name);

@@ -54,6 +54,7 @@ class Lifecycle::Impl {
   };
   struct Waiter {
     std::uint64_t id = 0;
+    LoadPool::Ticket deadline;  // the task that answers late
     Done done;
   };
   struct Record {
@@ -85,9 +86,24 @@ class Lifecycle::Impl {
   absl::StatusOr<std::unique_ptr<Model>> RunVersion(const ModelSource& source, std::int64_t version,
                                                     const std::shared_ptr<Scope>& files, CancelFlag& cancel);
   absl::Status FailLoad(const ModelSource& source, std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
-  void Commit(const ModelSource& source, bool keep_stamp,
-              std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
+  // What a commit needs and what can fail, made before anything changes.
+  struct Staged {
+    std::vector<std::shared_ptr<PublishedVersion>> published;  // by position in ModelSource::versions
+    std::vector<Drain> drains;                                 // of the versions that are READY now
+    std::shared_ptr<const RegistrySnapshot> picture;
+    std::optional<ModelStamp> stamp;
+  };
+  Staged StageLocked(const ModelSource& source, bool keep_stamp,
+                     const std::vector<absl::StatusOr<std::unique_ptr<Model>>>& results)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ApplyLocked(const ModelSource& source, Staged& staged,
+                   std::vector<absl::StatusOr<std::unique_ptr<Model>>>& results) noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Commit(const ModelSource& source, bool keep_stamp,
+                      std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
   void RunUnload(const std::string& name, Done done);
+  // The unload's answer when its deadline has passed and requests are still inside.
+  void AnswerLate(const std::string& name, std::uint64_t waiter);
 
   // Takes the READY version out of service: state UNLOADING (unless it is replaced), its drain appended.
   void WithdrawLocked(const std::string& name, std::int64_t number, Version& version, std::vector<Drain>& drains)

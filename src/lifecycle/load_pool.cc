@@ -34,7 +34,9 @@ absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platf
 
 LoadPool::LoadPool(Private /*only Create*/, std::unique_ptr<Scope> scope) : scope_(std::move(scope)) {}
 
-LoadPool::~LoadPool() { scope_.reset(); }
+LoadPool::~LoadPool() { Shutdown(); }
+
+void LoadPool::Shutdown() { scope_->ReleaseAll(); }
 
 void LoadPool::Stop() {
   absl::MutexLock lock(&mutex_);
@@ -49,10 +51,21 @@ void LoadPool::Post(Task task) {
   work_.Signal();
 }
 
-void LoadPool::PostAt(absl::Time when, Task task) {
+LoadPool::Ticket LoadPool::PostAt(absl::Time when, Task task) {
   absl::MutexLock lock(&mutex_);
-  due_.push_back(Due{when, std::move(task)});
+  const Ticket ticket{when, next_ticket_++};
+  due_.emplace(ticket, std::move(task));
   due_changed_.Signal();
+  return ticket;
+}
+
+void LoadPool::Revoke(const Ticket& ticket) {
+  Task revoked;  // dies outside the lock
+  absl::MutexLock lock(&mutex_);
+  if (const auto it = due_.find(ticket); it != due_.end()) {
+    revoked = std::move(it->second);
+    due_.erase(it);
+  }
 }
 
 void LoadPool::Worker() {
@@ -72,14 +85,13 @@ void LoadPool::Worker() {
 void LoadPool::Timer() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {
-    const auto next =
-        std::min_element(due_.begin(), due_.end(), [](const Due& a, const Due& b) { return a.when < b.when; });
+    const auto next = due_.begin();
     if (next == due_.end()) {
       due_changed_.Wait(&mutex_);
-    } else if (next->when > absl::Now()) {
-      due_changed_.WaitWithDeadline(&mutex_, next->when);
+    } else if (next->first.first > absl::Now()) {
+      due_changed_.WaitWithDeadline(&mutex_, next->first.first);
     } else {
-      tasks_.push_back(std::move(next->task));
+      tasks_.push_back(std::move(next->second));
       due_.erase(next);
       work_.Signal();
     }

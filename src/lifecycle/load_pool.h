@@ -1,8 +1,11 @@
 #pragma once
 
 #include <deque>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,25 +28,26 @@ class LoadPool {
 
   static absl::StatusOr<std::unique_ptr<LoadPool>> Create(Ledger& ledger, Platform& platform, int threads);
   explicit LoadPool(Private, std::unique_ptr<Scope> scope);
-  // Runs what is queued (not what is due later), then ends the threads.
+  // Shuts down.
   ~LoadPool();
   LoadPool(const LoadPool&) = delete;
   LoadPool& operator=(const LoadPool&) = delete;
 
   void Post(Task task);
-  // Posts the task at `when`, unless the pool ends before.
-  void PostAt(absl::Time when, Task task);
+  // Posts the task at `when`, unless it is revoked or the pool ends before.
+  using Ticket = std::pair<absl::Time, std::uint64_t>;
+  Ticket PostAt(absl::Time when, Task task);
+  // Forgets a task that is not due yet.
+  void Revoke(const Ticket& ticket);
+
+  // Runs what is queued (not what is due later), then ends the threads. The object stays usable by tasks that still run.
+  void Shutdown();
 
   // Runs all tasks, on this thread and on whatever pool threads are free, and returns when the last has ended. Safe to
   // call from a pool thread: this thread alone would finish the work.
   void RunAll(std::vector<std::function<void()>> tasks);
 
  private:
-  struct Due {
-    absl::Time when;
-    Task task;
-  };
-
   void Worker();
   void Timer();
   void Stop();
@@ -53,7 +57,8 @@ class LoadPool {
   absl::CondVar due_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Due> due_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<Ticket, Task> due_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Scope> scope_;  // last member: its end joins the threads
 };
 
