@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -359,7 +360,7 @@ class InferReader {
       return NoMember("name");
     }
     RequestInput& input = request_.inputs.emplace_back();
-    std::uint64_t& binary = binary_sizes_.emplace_back(kNotBinary);
+    std::optional<std::uint64_t>& binary = binary_sizes_.emplace_back();
     InputFacts facts;
     ReadInputMembers(input, facts);
     if (cursor_.failed()) return absl::OkStatus();
@@ -404,8 +405,8 @@ class InferReader {
   absl::Status TakeBinary() {
     std::span<const std::byte> rest = tail_;
     for (std::size_t i = 0; i < request_.inputs.size(); ++i) {
-      const std::uint64_t size = binary_sizes_[i];
-      if (size == kNotBinary) continue;
+      if (!binary_sizes_[i]) continue;
+      const std::uint64_t size = *binary_sizes_[i];
       RequestInput& input = request_.inputs[i];
       if (size > rest.size()) {
         return Invalid("unexpected size for input '{}', expecting {} additional bytes for model '{}'", input.name,
@@ -490,7 +491,6 @@ class InferReader {
     return absl::OkStatus();
   }
 
-  static constexpr std::uint64_t kNotBinary = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::size_t kMaxRank = 64;
   static constexpr std::size_t kMaxParameters = 1024;
 
@@ -500,7 +500,7 @@ class InferReader {
   const std::size_t max_input_bytes_;
   BufferPool& pool_;
   InferenceRequest& request_;
-  absl::InlinedVector<std::uint64_t, 8> binary_sizes_;  // of each input; kNotBinary: its data is elsewhere
+  absl::InlinedVector<std::optional<std::uint64_t>, 8> binary_sizes_;  // of each input, where announced
 };
 
 absl::Status DecodeRaw(std::span<const std::byte> body, const ModelInfo& model, std::size_t max_input_bytes,

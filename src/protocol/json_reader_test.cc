@@ -236,7 +236,9 @@ TEST(Half, EveryValueSurvivesTheRoundTrip) {
       EXPECT_EQ(DoubleToHalf(static_cast<double>(value)), half);
     }
     const float brain = Bf16ToFloat(half);
-    if (!std::isnan(brain)) EXPECT_EQ(DoubleToBf16(static_cast<double>(brain)), half);
+    if (!std::isnan(brain)) {
+      EXPECT_EQ(DoubleToBf16(static_cast<double>(brain)), half);
+    }
   }
 }
 
