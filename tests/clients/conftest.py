@@ -15,7 +15,10 @@ from served import Served, make_model  # noqa: E402
 def repository(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     for name, (elem, _) in DTYPES.items():
-        make_model(root, f"identity_{name.lower()}", identity_model(elem))
+        dtype = "TYPE_STRING" if name == "BYTES" else f"TYPE_{name}"
+        make_model(root, f"identity_{name.lower()}", identity_model(elem),
+                   config=f'backend: "onnxruntime"\ninput {{ name: "INPUT0" data_type: {dtype} dims: -1 }}\n'
+                          f'output {{ name: "OUTPUT0" data_type: {dtype} dims: -1 }}\n')
     make_model(root, "addsub", addsub_model())
     folder = make_model(root, "classes", identity_model(TensorProto.FLOAT, ("n", 5)),
                         config='backend: "onnxruntime" max_batch_size: 8\n'

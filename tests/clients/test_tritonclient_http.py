@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import copy
 import inspect
 import json
 
@@ -75,18 +76,16 @@ def test_health_and_metadata(client):
     assert config["input"][0]["data_type"] == "TYPE_FP32"
 
 
-@pytest.mark.parametrize("kserve", DTYPES)
-@pytest.mark.parametrize("binary_in", [True, False])
-@pytest.mark.parametrize("binary_out", [True, False])
+# tritonclient itself refuses FP16 in JSON.
+@pytest.mark.parametrize("kserve, binary_in, binary_out", [
+    (kserve, binary_in, binary_out) for kserve in DTYPES for binary_in in (True, False) for binary_out in (True, False)
+    if kserve != "FP16" or (binary_in and binary_out)])
 def test_every_datatype_comes_back(client, kserve, binary_in, binary_out):
     array = samples(kserve, DTYPES[kserve][1])
-    if kserve in ("FP16",) and not (binary_in and binary_out):
-        pytest.skip("tritonclient itself refuses FP16 in JSON")
     if kserve == "BYTES" and not (binary_in and binary_out):
         array = np.array([b"plain", b"", "größe".encode()], dtype=np.object_)  # JSON carries text
     if array.dtype.kind == "f" and not (binary_in and binary_out):
         array = array[np.isfinite(array)]
-    array = array.reshape(1, -1)[0]
     answer = client.infer(f"identity_{kserve.lower()}",
                           [tensor(sync_client, "INPUT0", array, kserve, binary_in)],
                           outputs=[sync_client.InferRequestedOutput("OUTPUT0", binary_data=binary_out)])
@@ -106,7 +105,7 @@ def test_every_datatype_comes_back(client, kserve, binary_in, binary_out):
 @pytest.mark.parametrize("binary", [True, False])
 def test_infer_options(client, options, binary):
     a, b, inputs = addsub_inputs(sync_client, binary)
-    answer = client.infer("addsub", inputs, **options)
+    answer = client.infer("addsub", inputs, **copy.deepcopy(options))  # the client writes into `headers`
     assert np.array_equal(answer.as_numpy("OUTPUT0"), a + b) and np.array_equal(answer.as_numpy("OUTPUT1"), a - b)
     response = answer.get_response()
     assert response["model_name"] == "addsub" and response["model_version"] == "1"
