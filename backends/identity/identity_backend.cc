@@ -155,6 +155,8 @@ class IdentityModel final : public BackendModel {
 class IdentityBackend final : public Backend {
  public:
   std::string_view name() const override { return "identity"; }
+  // Its executions last as long as the config says: nobody wants to wait for that at a load.
+  bool warms_up_unasked() const override { return false; }
 
   absl::StatusOr<std::unique_ptr<BackendModel>> CreateModel(const ModelArtifact& artifact,
                                                             const inference::ModelConfig& config,
