@@ -30,7 +30,7 @@ class Served:
     `log` is a file that gets the server's output. `ready` is awaited by polling the process and its port file.
     """
 
-    def __init__(self, repository, *options, explicit=True, log=None, wait_ready=True, limit_s=120):
+    def __init__(self, repository, *options, explicit=True, log=None, wait_ready=True, limit_s=60):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="served-"))
         self.log_path = pathlib.Path(log) if log else self.folder / "server.log"
         self.port_file = self.folder / "port"
