@@ -31,12 +31,24 @@ CoreHarness::Options TestEngine::Options() const {
 }
 
 std::vector<TestEngine> AllEngines() {
-  const std::string onnx = testing::OnnxIdentity(testing::kOnnxFloat, {4});
+  // OUTPUT0 = INPUT0 + (INPUT0 x zeros) x zeros: copies its input, with two weights of 256 KiB, so that engines ask for
+  // memory that has rows of its own.
+  constexpr std::int64_t kWide = 16384;
+  const std::string zeros(4 * kWide * sizeof(float), '\0');
+  const std::string onnx = testing::OnnxBuilder()
+                               .Input("INPUT0", testing::kOnnxFloat, {4})
+                               .Weights("W", testing::kOnnxFloat, {4, kWide}, zeros)
+                               .Weights("V", testing::kOnnxFloat, {kWide, 4}, zeros)
+                               .Node("MatMul", {"INPUT0", "W"}, {"wide"})
+                               .Node("MatMul", {"wide", "V"}, {"narrow"})
+                               .Node("Add", {"INPUT0", "narrow"}, {"OUTPUT0"})
+                               .Output("OUTPUT0", testing::kOnnxFloat, {4})
+                               .Build();
   return {
       {"fake", nullptr, "model.fake", "weights", &FakeAcquisitions},
-      {"identity", &CreateIdentityBackend, "nothing", "", [](int instances) { return instances; }},
-      {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx, [](int instances) { return 1 + 2 * instances; }},
-      {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx, [](int instances) { return 1 + 2 * instances; }},
+      {"identity", &CreateIdentityBackend, "nothing", "", [](int instances) { return 1 + 2 * instances; }},
+      {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx, [](int instances) { return 7 + 2 * instances; }},
+      {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx, [](int instances) { return 3 + 2 * instances; }},
   };
 }
 
