@@ -1,4 +1,5 @@
-// Thousands of loads, good and failed: rows at zero, descriptors and threads at the mark, anonymous memory within 1 MiB.
+// Thousands of loads, good and failed: rows at zero, descriptors and threads at the mark, anonymous memory within 1 MiB
+// (OpenVINO: 4 MiB).
 
 #include <gtest/gtest.h>
 
@@ -17,12 +18,11 @@ constexpr int kCycles = 1000;
 constexpr bool kMeasureMemory = true;
 #endif
 constexpr int kBeforeTheMark = 40;
-constexpr std::int64_t kMayGrow = 1 << 20;
 
 class Soak : public testing::TestWithParam<TestEngine> {
  protected:
   // An OpenVINO load takes a hundred times as long as any other.
-  static int Cycles() { return kBeforeTheMark + (GetParam().name == "openvino" ? kCycles / 10 : kCycles); }
+  static int Cycles() { return kBeforeTheMark + (GetParam().name == "openvino" ? kCycles / 2 : kCycles); }
 
   static void ExpectAtTheMark(const CoreHarness& core, const ProcessState& mark) {
     const ProcessState now = ReadProcessStateWithThreads(mark.threads);
@@ -31,7 +31,8 @@ class Soak : public testing::TestWithParam<TestEngine> {
     EXPECT_EQ(core.buffers.used_bytes(), 0u);
     EXPECT_EQ(Difference(mark, now), "");
     if (kMeasureMemory) {
-      EXPECT_LE(now.anonymous_bytes - mark.anonymous_bytes, kMayGrow);
+      const std::int64_t may_grow = (GetParam().name == "openvino" ? 4 : 1) << 20;
+      EXPECT_LE(now.anonymous_bytes - mark.anonymous_bytes, may_grow);
       testing::Test::RecordProperty("grown_bytes", std::to_string(now.anonymous_bytes - mark.anonymous_bytes));
     }
   }
