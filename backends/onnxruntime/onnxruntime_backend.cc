@@ -24,7 +24,7 @@ constexpr unsigned char kBuiltInModel[] = {
 
 struct Settings {
   int default_max_batch_size = 4;
-  bool map_weights = true;
+  WeightsIn weights = WeightsIn::kPrivateFile;
   std::size_t heap_cache_bytes = std::size_t{256} << 20;
 };
 
@@ -47,9 +47,16 @@ absl::StatusOr<Settings> ReadSettings(const BackendSettings& given) {
   Settings settings;
   RETURN_IF_ERROR(ReadSetting(given, "default-max-batch-size", &settings.default_max_batch_size));
   RETURN_IF_ERROR(ReadSetting(given, "heap-cache-bytes", &settings.heap_cache_bytes));
-  int map_weights = 1;
-  RETURN_IF_ERROR(ReadSetting(given, "map-weights", &map_weights));
-  settings.map_weights = map_weights != 0;
+  if (const auto it = given.find("map-weights"); it != given.end()) {
+    if (it->second == "in-place") {
+      settings.weights = WeightsIn::kModelFile;
+    } else if (it->second == "no") {
+      settings.weights = WeightsIn::kEngine;
+    } else if (it->second != "private") {
+      return absl::InvalidArgumentError(fmt::format(
+          "--backend-config=onnxruntime,map-weights: found '{}', expected private, in-place or no", it->second));
+    }
+  }
   return settings;
 }
 
@@ -88,7 +95,7 @@ class OnnxRuntimeBackend final : public Backend {
     OrtSession::Options options;
     options.name = artifact.model_name;
     ASSIGN_OR_RETURN(options.settings, ReadSessionSettings(given));
-    options.map_weights = settings_.map_weights;
+    options.weights = settings_.weights;
     options.heap_cache_bytes = settings_.heap_cache_bytes;
     options.cancel = artifact.cancel;
 

@@ -19,7 +19,9 @@ void DisableOnnxRuntimeTelemetry();
 // Settings (--backend-config=onnxruntime,KEY=VALUE):
 //   library                  path of the engine's library; default ENGINE_DIRECTORY/onnxruntime/libonnxruntime.so
 //   default-max-batch-size   what auto-completion gives a model that can batch; default 4
-//   map-weights              0: weights that lie in model.onnx are copied instead of mapped; default 1
+//   map-weights              how large weights that lie in model.onnx reach the engine: `private` (default) maps a copy
+//                            in the temporary folder that nobody can change, `in-place` maps model.onnx itself, `no`
+//                            lets the engine copy them into its memory
 //   heap-cache-bytes         how much freed engine memory each model keeps for its next execution; default 256 MiB
 //
 // NOT_FOUND when the library is not there, UNIMPLEMENTED when it is too old, both naming path and remedy.

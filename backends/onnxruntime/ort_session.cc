@@ -1,6 +1,7 @@
 #include "backends/onnxruntime/ort_session.h"
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "base/log.h"
@@ -27,6 +28,20 @@ WeightsPlace PlaceOf(const OnnxFile& file, const OnnxFacts& facts) {
     if (!error) path = std::move(real);
   }
   return {path.parent_path(), path.filename().string()};
+}
+
+// Writes the file's bytes to a new file in a temporary directory of `scope`, which goes with the scope.
+absl::StatusOr<WeightsPlace> CopyOf(const OnnxFile& file, Scope& scope) {
+  ASSIGN_OR_RETURN(std::filesystem::path folder, scope.MakeTempDirectory("tidemark-", "private copy of the weights"));
+  WeightsPlace place{std::move(folder), "weights.onnx"};
+  std::ofstream out(place.folder / place.file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(file.bytes.data()), static_cast<std::streamsize>(file.bytes.size()));
+  out.close();
+  if (!out) {
+    return absl::ResourceExhaustedError(fmt::format("cannot write {} bytes to '{}': is the disk full?",
+                                                    file.bytes.size(), (place.folder / place.file).string()));
+  }
+  return place;
 }
 
 std::uint64_t MappedBytes(const OnnxFile& file, const OnnxFacts& facts, bool inline_weights) {
@@ -188,9 +203,15 @@ absl::Status OrtSession::Open(const OnnxFile& file, const OnnxFacts& facts, cons
 
   std::string slim;
   std::span<const std::byte> bytes = file.bytes;
-  const bool move_out = options.map_weights && !file.path.empty() && !facts.inline_weights.empty();
+  // Files named by the model are looked for beside what holds its own weights, so with such files there is no copy.
+  const bool move_out = options.weights != WeightsIn::kEngine && !file.path.empty() && !facts.inline_weights.empty() &&
+                        (options.weights == WeightsIn::kModelFile || facts.external_files.empty());
+  Scope copy(scope_, "weights copy");  // its directory may go when the session has the file mapped
   if (move_out || !facts.external_files.empty()) {
-    const WeightsPlace place = PlaceOf(file, facts);
+    WeightsPlace place = PlaceOf(file, facts);
+    if (move_out && options.weights == WeightsIn::kPrivateFile) {
+      ASSIGN_OR_RETURN(place, CopyOf(file, copy));
+    }
     RETURN_IF_ORT_ERROR(runtime_, api.AddSessionConfigEntry(native.get(), kFolderKey, place.folder.c_str()));
     if (move_out) {
       slim = MoveWeightsOut(file.bytes, facts, place.file);

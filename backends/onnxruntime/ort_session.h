@@ -23,6 +23,13 @@ struct OnnxFile {
   std::filesystem::path path;  // empty for a model that lies in no file
 };
 
+// Where the engine finds large weights that lie inside the model's file.
+enum class WeightsIn {
+  kEngine,       // it parses and copies them
+  kPrivateFile,  // it maps a copy of the file that nobody else can change, deleted once the session has it mapped
+  kModelFile,    // it maps the model's file: nothing is copied, but who changes the file in place changes the model
+};
+
 // One session of the engine with its heap and its threads, all on one scope: rows from before the making until after
 // the giving back. The destructor gives everything back, in the order session (which joins its threads), heap. The
 // engine's Run may be called from several threads at once.
@@ -35,7 +42,7 @@ class OrtSession {
   struct Options {
     std::string name;         // for the engine's log
     SessionSettings settings;
-    bool map_weights = true;  // weights inside the file are mapped by the engine instead of copied
+    WeightsIn weights = WeightsIn::kPrivateFile;
     std::size_t heap_cache_bytes = 0;
     CancelFlag* cancel = nullptr;  // ends Create; may be null
   };

@@ -15,9 +15,11 @@ import os
 import pathlib
 import re
 import socket
+import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -31,7 +33,9 @@ from served import Served, binary, make_model  # noqa: E402
 
 IDENTITY = ('backend: "{}"\ninput {{ name: "INPUT0" data_type: TYPE_FP32 dims: -1 }}\n'
             'output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: -1 }}\n')
-ECHO = """import triton_python_backend_utils as pb
+ECHO = f"""import sys
+sys.path.insert(0, {sysconfig.get_paths()["purelib"]!r})  # the stub's own interpreter does not look there
+import triton_python_backend_utils as pb
 class TritonPythonModel:
     def execute(self, requests):
         return [pb.InferenceResponse([pb.Tensor("OUTPUT0", pb.get_input_tensor_by_name(r, "INPUT0").as_numpy())])
@@ -42,22 +46,29 @@ class TritonPythonModel:
 class Peer:
     """NVIDIA's server from the wheel, with the interface of Served that this file needs."""
 
-    def __init__(self, wheel, repository):
+    def __init__(self, wheel, repository, log):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
         home = wheel / "pytriton" / "tritonserver"
+        # The Python backend wants its stub beside itself, the one of this interpreter, and numpy where that looks.
+        backend = pathlib.Path(repository).parent / "backends" / "python"
+        backend.mkdir(parents=True)
+        stub = home / "python_backend_stubs" / f"{sys.version_info.major}.{sys.version_info.minor}"
+        for file in [*(home / "backends" / "python").iterdir(), stub / "triton_python_backend_stub"]:
+            shutil.copy(file, backend)
+        (backend / "triton_python_backend_stub").chmod(0o755)
         environment = dict(os.environ, LD_LIBRARY_PATH=str(wheel / "nvidia_pytriton.libs"))
         self.process = subprocess.Popen(
             [str(home / "bin" / "tritonserver"), f"--model-repository={repository}", "--http-address=127.0.0.1",
              f"--http-port={self.port}", "--allow-grpc=false", "--allow-metrics=false",
-             "--model-control-mode=explicit", "--load-model=*", f"--backend-directory={home / 'backends'}"],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             "--model-control-mode=explicit", "--load-model=*", f"--backend-directory={backend.parent}"],
+            env=environment, stdout=open(log, "wb"), stderr=subprocess.STDOUT)
         end = time.monotonic() + 60
         while self.get("/v2/health/ready")[0] != 200:
             if time.monotonic() > end or self.process.poll() is not None:
-                raise RuntimeError("the peer did not start")
+                raise RuntimeError("the peer did not start:\n" + pathlib.Path(log).read_text(errors="replace"))
 
     request, get, post, load, unload = Served.request, None, Served.post, Served.load, Served.unload
 
@@ -219,6 +230,22 @@ def loads_part(server, peer, repository, arguments):
           f"{statistics.median(together):.1f} ms: {statistics.median(serial) / statistics.median(together):.2f}×")
 
 
+def probe(server, seconds):
+    """Milliseconds of readiness probes, one every 2 ms, on one kept-alive connection."""
+    connection = http.client.HTTPConnection(server.url)
+    times = []
+    end = time.perf_counter() + seconds
+    due = time.perf_counter()
+    while due < end:
+        time.sleep(max(0.0, due - time.perf_counter()))
+        start = time.perf_counter()
+        connection.request("GET", "/v2/health/ready")
+        connection.getresponse().read()
+        times.append((time.perf_counter() - start) * 1000)
+        due = max(due + 0.002, time.perf_counter())
+    return sorted(times)
+
+
 def health_part(server, arguments):
     stop = threading.Event()
     loads = [0]
@@ -229,14 +256,16 @@ def health_part(server, arguments):
             cycles.cycle("weights")
             loads[0] += 1
 
-    quiet = wrk(server, "/v2/health/ready", arguments.seconds, 1)
+    quiet = probe(server, arguments.seconds)
     thread = threading.Thread(target=churn)
     thread.start()
-    busy = wrk(server, "/v2/health/ready", arguments.seconds * 3, 1)
+    busy = probe(server, arguments.seconds * 3)
     stop.set()
     thread.join()
-    print(f"\nhealth p99 while a 64 MiB model loads and unloads ({loads[0]} times): {busy['p99 µs']:.0f} µs, "
-          f"quiet {quiet['p99 µs']:.0f} µs")
+    at = lambda times, part: times[int(len(times) * part)]  # noqa: E731
+    print(f"\nhealth while a 64 MiB model loads and unloads {loads[0]} times: p50 {at(busy, 0.5):.3f} ms, "
+          f"p99 {at(busy, 0.99):.3f} ms, max {busy[-1]:.3f} ms; quiet: p50 {at(quiet, 0.5):.3f}, p99 {at(quiet, 0.99):.3f}, "
+          f"max {quiet[-1]:.3f}")
 
 
 def main():
@@ -265,7 +294,7 @@ def main():
                                                 log=pathlib.Path(folder, "log")))
             peer = None
             if (arguments.peer / "pytriton" / "tritonserver" / "bin" / "tritonserver").exists():
-                peer = Peer(arguments.peer.resolve(), theirs)
+                peer = Peer(arguments.peer.resolve(), theirs, pathlib.Path(folder, "peer.log"))
                 stack.callback(peer.stop)
             else:
                 print(f"no peer in {arguments.peer}: run tools/setup.sh bench")
