@@ -51,7 +51,7 @@ std::uint32_t EightDigits(std::uint64_t chunk) {
 }
 
 // Adds the digits at `p` to `value`. May wrap around: the caller counts the digits.
-const char* ReadDigits(const char* p, const char* end, std::uint64_t& value) {
+[[gnu::always_inline]] inline const char* ReadDigits(const char* p, const char* end, std::uint64_t& value) {
   static_assert(std::endian::native == std::endian::little);
   while (end - p >= 8) {
     std::uint64_t chunk = 0;
@@ -76,14 +76,15 @@ struct Decimal {
 };
 
 // The usual shape of a number, quickly. False: not usual, or wrong; ScanNumber knows.
-bool ScanDecimal(const char*& p, const char* end, Decimal& decimal) {
+[[gnu::always_inline]] inline bool ScanDecimal(const char*& p, const char* end, Decimal& decimal) {
   const char* q = p;
   if (q != end && *q == '-') {
     decimal.negative = true;
     ++q;
   }
   const char* const first = q;
-  q = ReadDigits(q, end, decimal.mantissa);
+  // One digit at a time in front of the point, where there are few, eight at a time behind it.
+  while (q != end && json::IsDigit(*q)) decimal.mantissa = decimal.mantissa * 10 + static_cast<std::uint64_t>(*q++ - '0');
   std::ptrdiff_t digits = q - first;
   if (digits == 0 || (digits > 1 && *first == '0')) return false;
   if (q != end && *q == '.') {

@@ -14,7 +14,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kLongestNumber = 32;
+constexpr std::size_t kLongestNumber = 40;
 
 constexpr std::string_view kHex = "0123456789ABCDEF";
 
@@ -39,32 +39,65 @@ char* Put(char* out, std::string_view text) {
   return out + text.size();
 }
 
+constexpr std::array<char, 200> kPairs = [] {
+  std::array<char, 200> table{};
+  for (std::size_t i = 0; i < 100; ++i) {
+    table[2 * i] = static_cast<char>('0' + i / 10);
+    table[2 * i + 1] = static_cast<char>('0' + i % 10);
+  }
+  return table;
+}();
+
+template <typename Digits>
+constexpr std::array<Digits, std::numeric_limits<Digits>::digits10 + 1> kPowersOfTen = [] {
+  std::array<Digits, std::numeric_limits<Digits>::digits10 + 1> table{};
+  Digits power = 1;
+  for (Digits& entry : table) {
+    entry = power;
+    power = static_cast<Digits>(power * 10);
+  }
+  return table;
+}();
+
+// Exactly `count` digits of `value`, zeros in front. Written straight to their place: copying them afterwards costs more
+// than making them.
+template <typename Digits>
+char* WriteDigits(char* out, Digits value, int count) {
+  char* const end = out + count;
+  for (char* p = end; count >= 2; count -= 2) {
+    p -= 2;
+    std::memcpy(p, &kPairs[2 * static_cast<std::size_t>(value % 100)], 2);
+    value = static_cast<Digits>(value / 100);
+  }
+  if (count == 1) *out = static_cast<char>('0' + value);
+  return end;
+}
+
 // `digits` * 10^`exponent` in the writer's layout, `digits` without trailing zeros.
-char* WriteDecimal(char* out, std::uint64_t digits, int exponent) {
-  char text[20];
-  const auto length = static_cast<int>(std::to_chars(text, text + sizeof(text), digits).ptr - text);
-  const auto size = static_cast<std::size_t>(length);
+template <typename Digits>
+char* WriteDecimal(char* out, Digits digits, int exponent) {
+  const int length = fmt::detail::count_digits(digits);
   const int point = length + exponent;  // 10^(point-1) <= value < 10^point
+  if (point > 0 && exponent < 0) {
+    const Digits unit = kPowersOfTen<Digits>[static_cast<std::size_t>(-exponent)];
+    out = WriteDigits<Digits>(out, digits / unit, point);
+    *out++ = '.';
+    return WriteDigits<Digits>(out, digits % unit, -exponent);
+  }
+  if (point > -6 && point <= 0) {
+    std::memcpy(out, "0.00000", 7);
+    return WriteDigits(out + 2 - point, digits, length);
+  }
   if (exponent >= 0 && point <= 21) {
-    out = Put(out, {text, size});
+    out = WriteDigits(out, digits, length);
     std::memset(out, '0', static_cast<std::size_t>(exponent));
     return Put(out + exponent, ".0");
   }
-  if (point > 0 && point <= 21) {
-    out = Put(out, {text, static_cast<std::size_t>(point)});
-    *out++ = '.';
-    return Put(out, {text + point, size - static_cast<std::size_t>(point)});
-  }
-  if (point > -6 && point <= 0) {
-    out = Put(out, "0.");
-    std::memset(out, '0', static_cast<std::size_t>(-point));
-    return Put(out - point, {text, size});
-  }
-  *out++ = text[0];
-  if (length > 1) {
-    *out++ = '.';
-    out = Put(out, {text + 1, size - 1});
-  }
+  char* const first = out;
+  out = WriteDigits(out + 1, digits, length);  // one place too far: the point goes between
+  first[0] = first[1];
+  first[1] = '.';
+  if (length == 1) out = first + 1;
   *out++ = 'e';
   return std::to_chars(out, out + 8, point - 1).ptr;
 }
@@ -81,7 +114,7 @@ char* WriteFloating(char* out, T value) {
   if (value == 0) return Put(out, "0.0");
   // Dragonbox as fmt carries it; the documented road there, format_to, takes twice as long.
   const auto decimal = fmt::detail::dragonbox::to_decimal(value);
-  std::uint64_t digits = decimal.significand;
+  auto digits = decimal.significand;
   int exponent = decimal.exponent;
   while (digits % 10 == 0) {
     digits /= 10;
@@ -90,9 +123,11 @@ char* WriteFloating(char* out, T value) {
   return WriteDecimal(out, digits, exponent);
 }
 
-// One element at `data` as it stands in the array.
+// `write` puts one element. `usual` is how long one mostly is, with its comma: memory for all is taken at once.
 template <typename T, typename Write>
-void AppendArray(std::string& out, std::span<const std::byte> data, Write&& write) {
+void AppendArray(std::string& out, std::span<const std::byte> data, std::size_t usual, Write&& write) {
+  const std::size_t wanted = out.size() + data.size() / sizeof(T) * usual + 2;
+  if (wanted > out.capacity()) out.reserve(wanted);
   char chunk[4096];
   char* p = chunk;
   *p++ = '[';
@@ -112,12 +147,12 @@ void AppendArray(std::string& out, std::span<const std::byte> data, Write&& writ
 
 template <typename T>
 void AppendIntegers(std::string& out, std::span<const std::byte> data) {
-  AppendArray<T>(out, data, [](char* p, T value) { return std::to_chars(p, p + kLongestNumber, value).ptr; });
+  AppendArray<T>(out, data, 2 + 2 * sizeof(T), [](char* p, T value) { return std::to_chars(p, p + kLongestNumber, value).ptr; });
 }
 
 template <typename T>
 void AppendFloats(std::string& out, std::span<const std::byte> data) {
-  AppendArray<T>(out, data, [](char* p, T value) { return WriteFloating(p, value); });
+  AppendArray<T>(out, data, sizeof(T) == 4 ? 12 : 20, [](char* p, T value) { return WriteFloating(p, value); });
 }
 
 }  // namespace
@@ -170,7 +205,7 @@ void AppendJsonShape(std::string& out, std::span<const std::int64_t> shape) {
 void AppendJsonElements(std::string& out, DataType type, std::span<const std::byte> data) {
   switch (type) {
     case DataType::kBool:
-      return AppendArray<std::uint8_t>(out, data, [](char* p, std::uint8_t value) {
+      return AppendArray<std::uint8_t>(out, data, 6, [](char* p, std::uint8_t value) {
         return Put(p, value != 0 ? std::string_view("true") : std::string_view("false"));
       });
     case DataType::kUint8:
@@ -194,10 +229,10 @@ void AppendJsonElements(std::string& out, DataType type, std::span<const std::by
     case DataType::kFp64:
       return AppendFloats<double>(out, data);
     case DataType::kFp16:
-      return AppendArray<std::uint16_t>(out, data,
+      return AppendArray<std::uint16_t>(out, data, 10,
                                         [](char* p, std::uint16_t value) { return WriteFloating(p, HalfToFloat(value)); });
     case DataType::kBf16:
-      return AppendArray<std::uint16_t>(out, data,
+      return AppendArray<std::uint16_t>(out, data, 10,
                                         [](char* p, std::uint16_t value) { return WriteFloating(p, Bf16ToFloat(value)); });
     case DataType::kInvalid:
     case DataType::kBytes:
