@@ -196,6 +196,30 @@ TEST_F(SchedulerTest, CancelledRequestIsNotExecuted) {
   EXPECT_EQ(statistics.fail.count, 1u);
 }
 
+TEST_F(SchedulerTest, OutputThatIsNamedTwiceIsAnsweredOnce) {
+  Load(1);
+  ModelHandle handle = *core_.registry.Find("m", -1);
+  const std::vector<float> values = {5, 6, 7, 8};
+  auto request = std::make_unique<InferenceRequest>();
+  request->inputs.emplace_back();
+  request->inputs[0].name = "INPUT0";
+  request->inputs[0].data_type = DataType::kFp32;
+  request->inputs[0].shape = {4};
+  request->inputs[0].data = std::as_bytes(std::span(values));
+  request->outputs = {{"OUTPUT0", true, 0}, {"OUTPUT0", false, 2}, {"OUTPUT0", false, 0}};
+  absl::Notification answered;
+  request->on_complete = [&](std::unique_ptr<InferenceRequest> back) {
+    EXPECT_TRUE(back->response.status.ok()) << back->response.status;
+    EXPECT_EQ(back->response.outputs.size(), 1u);
+    EXPECT_EQ(back->outputs.size(), 1u);
+    EXPECT_TRUE(back->outputs[0].binary) << "as it was named first";
+    back.reset();
+    answered.Notify();
+  };
+  handle->Submit(std::move(request), false);
+  answered.WaitForNotification();
+}
+
 TEST_F(SchedulerTest, FailedExecutionFailsAloneAndIsCounted) {
   Load(1);
   core_.script.on_execute = [](const Execution& execution, std::string_view) {

@@ -1,10 +1,26 @@
 #include "inference/model.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 
 namespace tidemark {
+namespace {
+
+// An output that the client named twice is answered once, as it was named first. All names are the model's by now.
+void DropRepeatedOutputs(std::vector<RequestedOutput>& outputs) {
+  auto end = outputs.begin();
+  for (auto it = outputs.begin(); it != outputs.end(); ++it) {
+    if (std::any_of(outputs.begin(), end, [&](const RequestedOutput& kept) { return kept.name == it->name; })) continue;
+    if (end != it) *end = std::move(*it);
+    ++end;
+  }
+  outputs.erase(end, outputs.end());
+}
+
+}  // namespace
 
 Model::Model(Parts parts) : parts_(std::move(parts)) {
   parts_.scheduler->Start(statistics_);
@@ -27,6 +43,7 @@ void Model::Submit(std::unique_ptr<InferenceRequest> request, bool may_run_inlin
     done(std::move(request));
     return;
   }
+  DropRepeatedOutputs(request->outputs);
   scheduled.request = std::move(request);
   parts_.scheduler->Enqueue(std::move(scheduled), may_run_inline);
 }

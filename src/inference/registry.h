@@ -8,8 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "inference/model.h"
 #include "resource/gate.h"
 
@@ -80,17 +82,26 @@ class Registry {
  public:
   Registry();
 
-  std::shared_ptr<const RegistrySnapshot> Snapshot() const { return snapshot_.load(std::memory_order_acquire); }
+  std::shared_ptr<const RegistrySnapshot> Snapshot() const {
+    absl::ReaderMutexLock lock(&mutex_);
+    return snapshot_;
+  }
 
   // The version, entered. `version` -1 = the highest READY one. Triton's look-up errors (protocol digest 1.3):
   // NOT_FOUND for what is unknown or has no READY version, UNAVAILABLE for a version that is not READY.
   absl::StatusOr<ModelHandle> Find(std::string_view name, std::int64_t version) const;
 
   // Puts the next picture in place. Called by the lifecycle alone, one caller at a time.
-  void Publish(std::shared_ptr<const RegistrySnapshot> next) noexcept { snapshot_.store(std::move(next)); }
+  void Publish(std::shared_ptr<const RegistrySnapshot> next) noexcept {
+    absl::MutexLock lock(&mutex_);
+    snapshot_.swap(next);  // the old picture dies after the lock
+  }
 
  private:
-  std::atomic<std::shared_ptr<const RegistrySnapshot>> snapshot_;
+  // Held for one copy or swap of a pointer. (std::atomic<shared_ptr> is a spin lock in libstdc++ 12, and one that the
+  // thread sanitizer rightly calls a race: load() unlocks it without release order.)
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const RegistrySnapshot> snapshot_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidemark
