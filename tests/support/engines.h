@@ -28,7 +28,7 @@ struct TestEngine {
 
 inline void PrintTo(const TestEngine& engine, std::ostream* out) { *out << engine.name; }
 
-// The fake engine, identity, onnxruntime and openvino.
+// The fake engine, identity, onnxruntime and openvino (which no sanitizer can host).
 std::vector<TestEngine> AllEngines();
 
 }  // namespace tidemark
