@@ -42,6 +42,9 @@ absl::Status Make(EngineOptions& options, const std::string& kind) {
   }
   if (kind == "addsub") options.spec.kind = audit::OnnxModelSpec::Kind::kAddSub;
   ASSIGN_OR_RETURN(const std::string model, audit::MakeOnnxModel(options.spec));
+  std::error_code error;  // a folder that cannot be made is a file that cannot be written: said below
+  const std::filesystem::path folder = std::filesystem::path(options.output).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
   RETURN_IF_ERROR(audit::WriteFileAtomically(options.output, model));
   if (options.config.empty()) return absl::OkStatus();
   return audit::WriteFileAtomically(options.config,

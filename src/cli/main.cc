@@ -8,6 +8,7 @@
 #include "cli/audit_command.h"
 #include "cli/engine_command.h"
 #include "cli/serve_command.h"
+#include "platform/platform.h"
 
 namespace {
 
@@ -22,6 +23,7 @@ constexpr std::string_view kUsage =
 }  // namespace
 
 int main(int argc, char** argv) {
+  tidemark::UseOneHeapArena();
   tidemark::DisableOnnxRuntimeTelemetry();  // must come before any thread and any environment of the engine
   const std::span<char* const> args(argv, static_cast<std::size_t>(argc));
   const std::string_view program = args.empty() ? "" : args[0];

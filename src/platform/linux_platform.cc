@@ -278,6 +278,8 @@ class LinuxPlatform final : public Platform {
 
 }  // namespace
 
+void UseOneHeapArena() { mallopt(M_ARENA_MAX, 1); }
+
 std::unique_ptr<Platform> CreateLinuxPlatform() { return std::make_unique<LinuxPlatform>(); }
 
 }  // namespace tidemark

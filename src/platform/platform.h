@@ -72,6 +72,10 @@ class Platform {
   virtual void TrimHeap() = 0;
 };
 
+// Makes the C library's heap one that TrimHeap can empty: one arena, since the ends of the others are kept for ever (a few
+// MiB for each load thread). Called first thing in main.
+void UseOneHeapArena();
+
 // The real machine.
 std::unique_ptr<Platform> CreateLinuxPlatform();
 

@@ -78,12 +78,12 @@ absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions
                       error.what()));
     }
   }
-  std::unique_ptr<HttpRoutes> routes(new HttpRoutes(std::move(options), std::move(parts)));
+  auto routes = std::make_unique<HttpRoutes>(Private(), std::move(options), std::move(parts));
   routes->forward_ = std::move(forward);
   return routes;
 }
 
-HttpRoutes::HttpRoutes(HttpRoutesOptions options, Parts parts)
+HttpRoutes::HttpRoutes(Private /*only Create*/, HttpRoutesOptions options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
       server_metadata_(ServerMetadataJson(options_.server_name, options_.server_version, kExtensions)),

@@ -43,6 +43,9 @@ struct HttpRoutesOptions {
 // Thread-safe. Outlives the HTTP server that calls it; requests on their way may outlive it, as long as what is in
 // Parts lives.
 class HttpRoutes final : public HttpHandler {
+ private:
+  struct Private {};  // only Create can name it
+
  public:
   // All of them outlive the routes and every request.
   struct Parts {
@@ -53,14 +56,13 @@ class HttpRoutes final : public HttpHandler {
     std::function<void(absl::AnyInvocable<void()>)> offload;
   };
 
+  HttpRoutes(Private, HttpRoutesOptions options, Parts parts);
   // INVALID_ARGUMENT for an unknown restricted category or a pattern that is none.
   static absl::StatusOr<std::unique_ptr<HttpRoutes>> Create(HttpRoutesOptions options, Parts parts);
 
   void Handle(HttpRequest& request, ResponseSender sender) override;
 
  private:
-  HttpRoutes(HttpRoutesOptions options, Parts parts);
-
   // What the restriction on the route's category, if any, has against the request.
   const RestrictedHeader* Refused(const HttpRequest& request, std::string_view category) const;
   void Dispatch(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
