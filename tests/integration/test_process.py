@@ -233,7 +233,7 @@ def test_an_unload_that_waits_too_long_says_so(repository):
         status, text = server.unload("slow")
         assert status == 503 and "requests are still running" in text
         assert inside.status() == 200
-        assert server.unload("slow")[0] == 200
+        server._await(lambda: server.unload("slow")[0] == 200, 10, "finish the unload")
         assert server.stop() == 0
 
 

@@ -1,5 +1,5 @@
-// Thousands of loads, good and failed: rows at zero, descriptors and threads at the mark, anonymous memory within 1 MiB
-// (OpenVINO: 4 MiB).
+// Thousands of loads, good and failed: rows at zero, descriptors and threads at the mark, anonymous memory
+// within 1 MiB (OpenVINO: 4 MiB).
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,8 @@ class Soak : public testing::TestWithParam<TestEngine> {
     if (kMeasureMemory) {
       const std::int64_t may_grow = (GetParam().name == "openvino" ? 4 : 1) << 20;
       EXPECT_LE(now.anonymous_bytes - mark.anonymous_bytes, may_grow);
-      testing::Test::RecordProperty("grown_bytes", std::to_string(now.anonymous_bytes - mark.anonymous_bytes));
+      testing::Test::RecordProperty("grown_bytes",
+                                    std::to_string(now.anonymous_bytes - mark.anonymous_bytes));
     }
   }
 };
@@ -74,7 +75,8 @@ TEST_P(Soak, FailedLoads) {
   EXPECT_TRUE(core.Load("m").ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Soak, testing::ValuesIn(AllEngines()), [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Soak, testing::ValuesIn(AllEngines()),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tidemark

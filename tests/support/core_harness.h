@@ -19,8 +19,8 @@
 
 namespace tidemark {
 
-// The whole core of a server without its front ends: a repository in a folder of its own, the fake backend (others can
-// be added) and a lifecycle. Everything goes through a FaultPlatform.
+// The whole core of a server without its front ends: a repository in a folder of its own, the fake backend
+// (others can be added) and a lifecycle. Everything goes through a FaultPlatform.
 class CoreHarness {
  public:
   struct Options {
@@ -42,15 +42,17 @@ class CoreHarness {
   // Waits for the answer.
   absl::Status Load(std::string_view name, LoadOverrides overrides = {});
   absl::Status Unload(std::string_view name);
-  // "1:READY;2:UNAVAILABLE(unloaded);" of one model, "" when the index has it without versions, "-" when it has it not.
+  // "1:READY;2:UNAVAILABLE(unloaded);" of one model, "" when the index has it without versions, "-" when it
+  // has it not.
   std::string StateOf(std::string_view name) const;
 
   // One inference of four floats; enters the version like a front end does.
   absl::StatusOr<std::vector<float>> Infer(std::string_view name, std::int64_t version = -1,
-                                           std::vector<float> values = {1, 2, 3, 4}, bool may_run_inline = false);
+                                           std::vector<float> values = {1, 2, 3, 4},
+                                           bool may_run_inline = false);
   // The same without waiting.
-  absl::Status Submit(std::string_view name, std::int64_t version, std::vector<float> values, bool may_run_inline,
-                      std::function<void(absl::StatusOr<std::vector<float>>)> done);
+  absl::Status Submit(std::string_view name, std::int64_t version, std::vector<float> values,
+                      bool may_run_inline, std::function<void(absl::StatusOr<std::vector<float>>)> done);
 
   std::uint64_t rows() const { return ledger.Totals().rows; }
 

@@ -33,8 +33,8 @@ CoreHarness::Options TestEngine::Options() const {
 }
 
 std::vector<TestEngine> AllEngines() {
-  // OUTPUT0 = INPUT0 + (INPUT0 x zeros) x zeros: copies its input, with two weights of 256 KiB, so that engines ask for
-  // memory that has rows of its own.
+  // OUTPUT0 = INPUT0 + (INPUT0 x zeros) x zeros: copies its input, with two weights of 256 KiB, so that
+  // engines ask for memory that has rows of its own.
   constexpr std::int64_t kWide = 16384;
   const std::string zeros(4 * kWide * sizeof(float), '\0');
   const std::string onnx = testing::OnnxBuilder()
@@ -49,9 +49,12 @@ std::vector<TestEngine> AllEngines() {
   return {
       {"fake", nullptr, "model.fake", "weights", &FakeAcquisitions},
       {"identity", &CreateIdentityBackend, "nothing", "", [](int instances) { return 1 + 2 * instances; }},
-      {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx, [](int instances) { return 7 + 2 * instances; }},
-#ifndef TIDEMARK_SANITIZED  // OpenVINO opens libtbbbind with RTLD_DEEPBIND, at which the sanitizers end the process
-      {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx, [](int instances) { return 3 + 2 * instances; }},
+      {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx,
+       [](int instances) { return 7 + 2 * instances; }},
+#ifndef TIDEMARK_SANITIZED  // OpenVINO opens libtbbbind with RTLD_DEEPBIND, at which the sanitizers end the
+                            // process
+      {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx,
+       [](int instances) { return 3 + 2 * instances; }},
 #endif
   };
 }

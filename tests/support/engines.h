@@ -10,12 +10,12 @@
 
 namespace tidemark {
 
-// One engine under test: how to get it and how to write a model for it that copies INPUT0 to OUTPUT0 (4 x FP32). A list
-// of these is what suites run over; an engine whose library is missing fails them loudly.
+// One engine under test: how to get it and how to write a model for it that copies INPUT0 to OUTPUT0 (4 x
+// FP32). A list of these is what suites run over; an engine whose library is missing fails them loudly.
 struct TestEngine {
   std::string name;
   BackendFactory factory = nullptr;
-  std::string file;                             // artifact in the version's folder
+  std::string file;  // artifact in the version's folder
   std::string contents;
   std::function<int(int instances)> at_least;  // acquisitions of a load, warm-up included
 

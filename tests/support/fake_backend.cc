@@ -18,22 +18,24 @@ absl::Status Step(FakeScript& script, std::string_view step, std::string_view mo
 
 absl::Status TakeObject(FakeScript& script, Scope& scope, std::string_view site) {
   return scope
-      .Acquire(ResourceKind::kEngineObject, kHost, 0, site,
-               [&script] {
-                 ++script.live_objects;
-                 return absl::OkStatus();
-               },
-               [&script] {
-                 --script.live_objects;
-                 return absl::OkStatus();
-               })
+      .Acquire(
+          ResourceKind::kEngineObject, kHost, 0, site,
+          [&script] {
+            ++script.live_objects;
+            return absl::OkStatus();
+          },
+          [&script] {
+            --script.live_objects;
+            return absl::OkStatus();
+          })
       .status();
 }
 
 absl::Status TakeThread(Scope& scope, std::string_view name) {
   auto stop = std::make_shared<absl::Notification>();  // last owner: the thread's body or the undo entry
   return scope
-      .StartThread(name, [stop] { stop->WaitForNotification(); }, [stop] { stop->Notify(); }, "engine thread")
+      .StartThread(
+          name, [stop] { stop->WaitForNotification(); }, [stop] { stop->Notify(); }, "engine thread")
       .status();
 }
 
@@ -59,14 +61,15 @@ class FakeInstance final : public BackendInstance {
  private:
   absl::Status Run(Execution& request) {
     if (scratch_ == nullptr) scratch_ = heap_.Allocate(128 << 10);
-    if (scratch_ == nullptr) return absl::InternalError("fake engine: no scratch memory");  // not telling why, as engines do
+    if (scratch_ == nullptr)
+      return absl::InternalError("fake engine: no scratch memory");  // not telling why, as engines do
     request.infer_start_nanos = NowNanos();
     if (script_.on_execute) RETURN_IF_ERROR(script_.on_execute(request, name_));
     request.infer_end_nanos = NowNanos();
     for (const InputTensor& input : request.inputs) {
       if (!request.outputs->Wants(input.index)) continue;
-      ASSIGN_OR_RETURN(const auto out, request.outputs->Allocate(input.index, input.data_type, AsSpan(input.shape),
-                                                                 input.data.size()));
+      ASSIGN_OR_RETURN(const auto out, request.outputs->Allocate(input.index, input.data_type,
+                                                                 AsSpan(input.shape), input.data.size()));
       std::memcpy(out.data(), input.data.data(), input.data.size());
     }
     return absl::OkStatus();
@@ -105,9 +108,9 @@ class FakeModel final : public BackendModel {
 
   const inference::ModelConfig& config() const override { return config_; }
 
-  absl::StatusOr<std::unique_ptr<BackendInstance>> CreateInstance(Scope& scope,
-                                                                  const inference::ModelInstanceGroup& /*group*/,
-                                                                  std::string_view name, DeviceId /*device*/) override {
+  absl::StatusOr<std::unique_ptr<BackendInstance>> CreateInstance(
+      Scope& scope, const inference::ModelInstanceGroup& /*group*/, std::string_view name,
+      DeviceId /*device*/) override {
     RETURN_IF_ERROR(Step(script_, "instance", name_));
     RETURN_IF_ERROR(scope.AllocateHost(64 << 10, "instance memory").status());
     RETURN_IF_ERROR(TakeObject(script_, scope, "context"));

@@ -13,8 +13,8 @@ namespace tidemark {
 
 // What a fake engine does and what of it is alive. Outlives the backend.
 struct FakeScript {
-  // Called at "model", "model.end", "instance" and "instance.end" of a load, on the load's thread; may fail, throw, or
-  // wait. Set before the first load.
+  // Called at "model", "model.end", "instance" and "instance.end" of a load, on the load's thread; may fail,
+  // throw, or wait. Set before the first load.
   std::function<absl::Status(std::string_view step, std::string_view model)> at_step;
   // Called by every execution, warm-up included, with the instance's name; may wait.
   std::function<absl::Status(const Execution& execution, std::string_view instance)> on_execute;
@@ -31,9 +31,9 @@ struct FakeScript {
 BackendSettings FakeSettings(FakeScript& script);
 
 // An engine that copies input i to output i and takes, for each model, memory, a file mapping (the version's
-// "model.fake"), a library, an object, a thread and a heap with a block; for each instance memory, an object and a
-// thread; and a block of the heap at an instance's first execution. Acquisitions: 7 + 3 for each instance, the
-// scheduler's thread for each, and one at the warm-up of each.
+// "model.fake"), a library, an object, a thread and a heap with a block; for each instance memory, an object
+// and a thread; and a block of the heap at an instance's first execution. Acquisitions: 7 + 3 for each
+// instance, the scheduler's thread for each, and one at the warm-up of each.
 absl::StatusOr<std::unique_ptr<Backend>> MakeFakeBackend(const BackendContext& context);
 constexpr int FakeAcquisitions(int instances) { return 7 + 5 * instances; }
 

@@ -56,7 +56,8 @@ absl::Status FaultPlatform::Meet(std::string_view what) {
 
 absl::Status FaultPlatform::Released(absl::Status status, bool memory) {
   absl::MutexLock lock(&mutex_);
-  if (status.ok() && (memory ? fail_memory_ : fail_others_)) return absl::InternalError("injected failure of a release");
+  if (status.ok() && (memory ? fail_memory_ : fail_others_))
+    return absl::InternalError("injected failure of a release");
   return status;
 }
 
@@ -90,9 +91,12 @@ absl::StatusOr<void*> FaultPlatform::OpenLibrary(const std::filesystem::path& pa
   return real_.OpenLibrary(path);
 }
 
-absl::Status FaultPlatform::CloseLibrary(void* library) { return Released(real_.CloseLibrary(library), false); }
+absl::Status FaultPlatform::CloseLibrary(void* library) {
+  return Released(real_.CloseLibrary(library), false);
+}
 
-absl::StatusOr<Platform::Thread*> FaultPlatform::StartThread(std::string_view name, std::function<void()> body) {
+absl::StatusOr<Platform::Thread*> FaultPlatform::StartThread(std::string_view name,
+                                                             std::function<void()> body) {
   RETURN_IF_ERROR(Meet("thread"));
   return real_.StartThread(name, std::move(body));
 }

@@ -26,7 +26,8 @@ class InjectedException : public std::exception {
   const char* what() const noexcept override { return "injected failure (exception)"; }
 };
 
-// A Platform that counts acquisitions and makes one of them fail; everything else goes to the real one. Thread-safe.
+// A Platform that counts acquisitions and makes one of them fail; everything else goes to the real one.
+// Thread-safe.
 class FaultPlatform final : public Platform {
  public:
   // Part of every injected error's text.
@@ -53,7 +54,9 @@ class FaultPlatform final : public Platform {
   void RemoveTempDirectories() noexcept override { real_.RemoveTempDirectories(); }
   absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) override;
   absl::Status CloseLibrary(void* library) override;
-  absl::StatusOr<void*> Symbol(void* library, const char* name) override { return real_.Symbol(library, name); }
+  absl::StatusOr<void*> Symbol(void* library, const char* name) override {
+    return real_.Symbol(library, name);
+  }
   absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override;
   absl::Status JoinThread(Thread* thread) override;
   absl::Status Foreign(std::string_view site, absl::FunctionRef<absl::Status()> create) override;

@@ -11,7 +11,8 @@
 
 namespace tidemark {
 
-// A folder of its own for one test: repositories below it, and a temporary folder that TMPDIR is set to. Gone with it.
+// A folder of its own for one test: repositories below it, and a temporary folder that TMPDIR is set to. Gone
+// with it.
 class TestFolder {
  public:
   TestFolder() {
@@ -44,14 +45,15 @@ class TestFolder {
     std::ofstream(file, std::ios::binary) << text;
   }
 
-  // A model with this config.pbtxt and these versions, each holding one file (Triton wants a version not to be empty
-  // for most engines; the fake engine maps it).
+  // A model with this config.pbtxt and these versions, each holding one file (Triton wants a version not to
+  // be empty for most engines; the fake engine maps it).
   void AddModel(std::string_view name, std::string_view config, std::initializer_list<int> versions = {1},
                 std::string_view file = "model.fake", std::string_view contents = "weights") {
     const std::filesystem::path model = repository() / std::string(name);
     std::filesystem::create_directories(model);
     Write(model / "config.pbtxt", config);
-    for (const int version : versions) Write(model / fmt::format("{}", version) / std::string(file), contents);
+    for (const int version : versions)
+      Write(model / fmt::format("{}", version) / std::string(file), contents);
   }
   void RemoveModel(std::string_view name) { std::filesystem::remove_all(repository() / std::string(name)); }
 

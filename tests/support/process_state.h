@@ -9,13 +9,14 @@ namespace tidemark {
 struct ProcessState {
   int descriptors = 0;
   int threads = 0;
-  int file_mappings = 0;              // lines of /proc/self/maps with a file behind them
+  int file_mappings = 0;             // lines of /proc/self/maps with a file behind them
   std::int64_t anonymous_bytes = 0;  // "Anonymous" of /proc/self/smaps_rollup
 };
 
 ProcessState ReadProcessState();
 
-// A joined thread leaves /proc a moment after its join: reads until there are at most `threads` (or 5 s have passed).
+// A joined thread leaves /proc a moment after its join: reads until there are at most `threads` (or 5 s have
+// passed).
 ProcessState ReadProcessStateWithThreads(int threads);
 
 // Entries of a folder.
