@@ -6,6 +6,9 @@ SETUP := tools/setup.sh
 RESULTS := build/test-results
 PYTEST := .venv/bin/python -m pytest
 export CCACHE_DIR ?= $(HOME)/.cache/ccache
+# One cache for all checkouts of this machine: paths below this folder count as relative ones.
+export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR ?= 1
 
 .PHONY: help build demo test bench audit install dist clean setup-build setup-test lint \
         test-release test-clients test-asan test-tsan test-fuzz
