@@ -29,11 +29,14 @@ class SchedulerTest : public testing::Test {
   }
   // Sends and counts the answer.
   void Send(float value = 0, bool may_run_inline = false) {
-    ASSERT_TRUE(core_.Submit("m", -1, {value, 0, 0, 0}, may_run_inline, [this](const auto& answer) {
-                      ASSERT_TRUE(answer.ok()) << answer.status();
-                      absl::MutexLock lock(&mutex_);
-                      answers_.push_back((*answer)[0]);
-                    }).ok());
+    ASSERT_TRUE(core_
+                    .Submit("m", -1, {value, 0, 0, 0}, may_run_inline,
+                            [this](const auto& answer) {
+                              ASSERT_TRUE(answer.ok()) << answer.status();
+                              absl::MutexLock lock(&mutex_);
+                              answers_.push_back((*answer)[0]);
+                            })
+                    .ok());
   }
   void AwaitAnswers(std::size_t count) {
     absl::MutexLock lock(&mutex_);
@@ -65,7 +68,8 @@ TEST_F(SchedulerTest, ShortExecutionsRunOnTheSubmittingThreadOnceKnownToBeShort)
     return absl::OkStatus();
   };
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());
-  for (int i = 0; i < 30; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());  // the first one was slow
+  for (int i = 0; i < 30; ++i)
+    ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());  // the first one was slow
   EXPECT_NE(ran_on.front(), std::this_thread::get_id()) << "nothing is known yet";
   EXPECT_EQ(ran_on.back(), std::this_thread::get_id());
   ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, false).ok());
@@ -101,7 +105,8 @@ TEST_F(SchedulerTest, RequestFindsTheIdleInstanceWhileAnotherRunsInline) {
   hold = true;
   std::thread loop([&] { Send(1, true); });  // runs inline there, and stays
   inside.WaitForNotification();
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(core_.Infer("m", -1, {2, 0, 0, 0}).ok()) << "the other instance serves";
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(core_.Infer("m", -1, {2, 0, 0, 0}).ok()) << "the other instance serves";
   go.Notify();
   loop.join();
   AwaitAnswers(1);
@@ -239,8 +244,10 @@ TEST_F(SchedulerTest, FailedExecutionFailsAloneAndIsCounted) {
 
 TEST(PassiveInstances, ModelOfNothingElseRefusesInsteadOfWaitingForEver) {
   CoreHarness core;
-  core.folder.AddModel("m", "backend: \"fake\" input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ 4 ] } output { name: "
-                            "\"OUTPUT0\" data_type: TYPE_FP32 dims: [ 4 ] } instance_group { kind: KIND_CPU passive: true }");
+  core.folder.AddModel(
+      "m",
+      "backend: \"fake\" input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ 4 ] } output { name: "
+      "\"OUTPUT0\" data_type: TYPE_FP32 dims: [ 4 ] } instance_group { kind: KIND_CPU passive: true }");
   ASSERT_TRUE(core.Start().ok());
   ASSERT_TRUE(core.Load("m").ok());
   EXPECT_EQ(MessageOf(core.Infer("m").status()), "model 'm' version 1 has passive instances only");
@@ -292,13 +299,16 @@ TEST_F(SinkTest, ReshapeIsUndone) {
 }
 
 TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
-  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 dims: [ 1 ] }"
-       "output { name: \"C\" data_type: TYPE_FP32 dims: [ 1 ] }");
+  Make(
+      "output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 "
+      "dims: [ 1 ] }"
+      "output { name: \"C\" data_type: TYPE_FP32 dims: [ 1 ] }");
   request_.outputs = {{"C", false, 0}, {"A", false, 0}};
   EXPECT_TRUE(sink_->Wants(0));
   EXPECT_FALSE(sink_->Wants(1));
   const Shape shape{1, 1};
-  for (const std::size_t index : {0, 1, 2}) ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
+  for (const std::size_t index : {0, 1, 2})
+    ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
   ASSERT_TRUE(sink_->Finish().ok());
   ASSERT_EQ(request_.response.outputs.size(), 2u);
   EXPECT_EQ(request_.response.outputs[0].name, "C");
@@ -306,7 +316,9 @@ TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
 }
 
 TEST_F(SinkTest, MissingOutputIsAnErrorByName) {
-  Make("output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 dims: [ 1 ] }");
+  Make(
+      "output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 "
+      "dims: [ 1 ] }");
   const Shape shape{1, 1};
   ASSERT_TRUE(sink_->Allocate(0, DataType::kFp32, AsSpan(shape), 4).ok());
   EXPECT_EQ(MessageOf(sink_->Finish()), "model 'm' version 3 made no output 'B'");
@@ -325,7 +337,8 @@ class RegistryTest : public testing::Test {
 TEST_F(RegistryTest, MinusOneIsTheHighestReadyVersion) {
   EXPECT_EQ((*core_.registry.Find("m", -1))->info().version(), 10);
   EXPECT_EQ((*core_.registry.Find("m", 2))->info().version(), 2);
-  EXPECT_EQ(MessageOf(core_.registry.Find("m", 3).status()), "Request for unknown model: 'm' version 3 is not found");
+  EXPECT_EQ(MessageOf(core_.registry.Find("m", 3).status()),
+            "Request for unknown model: 'm' version 3 is not found");
   EXPECT_EQ(MessageOf(core_.registry.Find("x", 1).status()), "Request for unknown model: 'x' is not found");
   core_.folder.AddModel("m", CopyConfig("fake", 1, "version_policy { specific { versions: [ 1, 2 ] } }"), {});
   ASSERT_TRUE(core_.Load("m").ok());

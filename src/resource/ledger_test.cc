@@ -122,10 +122,14 @@ TEST(Ledger, ReservationMovesWithItsAmount) {
 }
 
 TEST(Ledger, OpenThatThrowsLeavesNoRowAndNoBytes) {
+#ifdef TIDEMARK_SANITIZED
+  GTEST_SKIP() << "the impossible text that makes it throw is undefined behaviour to the sanitizer";
+#endif
   Ledger ledger;
   ledger.SetBudget(kHost, 100);
   const std::string_view too_long("x", std::string().max_size() + 1);
-  EXPECT_THROW(static_cast<void>(ledger.Open(kMemory, kHost, 60, "owner", too_long, false, nullptr)), std::length_error);
+  EXPECT_THROW(static_cast<void>(ledger.Open(kMemory, kHost, 60, "owner", too_long, false, nullptr)),
+               std::length_error);
   EXPECT_TRUE(ledger.Rows().empty());
   EXPECT_TRUE(Open(ledger, 100).ok());
 }

@@ -19,11 +19,12 @@ class ScopeTest : public testing::Test {
   // An engine object that notes its making and its release.
   absl::Status Make(Scope& scope, const std::string& name) {
     return scope
-        .Acquire(ResourceKind::kEngineObject, kHost, 1, name, [] { return absl::OkStatus(); },
-                 [this, name] {
-                   order_ += name;
-                   return absl::OkStatus();
-                 })
+        .Acquire(
+            ResourceKind::kEngineObject, kHost, 1, name, [] { return absl::OkStatus(); },
+            [this, name] {
+              order_ += name;
+              return absl::OkStatus();
+            })
         .status();
   }
 
@@ -86,7 +87,12 @@ TEST_F(ScopeTest, EveryKindOfAcquisitionThatFailsOrThrowsLeavesNoRow) {
       [](Scope& s) { return s.MapFile("/proc/self/exe", "f").status(); },
       [](Scope& s) { return s.MakeTempDirectory("tidemark-test-", "t").status(); },
       [](Scope& s) { return s.OpenLibrary("libm.so.6", "l").status(); },
-      [](Scope& s) { return s.StartThread("t", [] {}, [] {}, "thread").status(); },
+      [](Scope& s) {
+        return s
+            .StartThread(
+                "t", [] {}, [] {}, "thread")
+            .status();
+      },
       [this](Scope& s) { return Make(s, "o"); },
   };
   Scope scope(ledger_, platform_, "s");
@@ -116,12 +122,15 @@ TEST_F(ScopeTest, FailingOrThrowingCreateIsNotReleased) {
     order_ += "!";
     return absl::OkStatus();
   };
-  EXPECT_EQ(MessageOf(scope.Acquire(ResourceKind::kEngineObject, kHost, 1, "x",
-                                    [] { return absl::InternalError("engine says no"); }, release)
+  EXPECT_EQ(MessageOf(scope
+                          .Acquire(
+                              ResourceKind::kEngineObject, kHost, 1, "x",
+                              [] { return absl::InternalError("engine says no"); }, release)
                           .status()),
             "engine says no");
-  EXPECT_THROW(static_cast<void>(scope.Acquire(ResourceKind::kEngineObject, kHost, 1, "x",
-                                               []() -> absl::Status { throw std::runtime_error("boom"); }, release)),
+  EXPECT_THROW(static_cast<void>(scope.Acquire(
+                   ResourceKind::kEngineObject, kHost, 1, "x",
+                   []() -> absl::Status { throw std::runtime_error("boom"); }, release)),
                std::runtime_error);
   scope.ReleaseAll();
   EXPECT_EQ(order_, "");
@@ -133,12 +142,14 @@ TEST_F(ScopeTest, FailedReleaseStrandsItsRowAndTheOthersStillGo) {
     Scope scope(ledger_, platform_, "s");
     ASSERT_TRUE(Make(scope, "a").ok());
     ASSERT_TRUE(scope
-                    .Acquire(ResourceKind::kEngineObject, kHost, 5, "bad", [] { return absl::OkStatus(); },
-                             [] { return absl::InternalError("stuck"); })
+                    .Acquire(
+                        ResourceKind::kEngineObject, kHost, 5, "bad", [] { return absl::OkStatus(); },
+                        [] { return absl::InternalError("stuck"); })
                     .ok());
     ASSERT_TRUE(scope
-                    .Acquire(ResourceKind::kEngineObject, kHost, 5, "worse", [] { return absl::OkStatus(); },
-                             []() -> absl::Status { throw std::runtime_error("boom"); })
+                    .Acquire(
+                        ResourceKind::kEngineObject, kHost, 5, "worse", [] { return absl::OkStatus(); },
+                        []() -> absl::Status { throw std::runtime_error("boom"); })
                     .ok());
     ASSERT_TRUE(Make(scope, "c").ok());
   }
@@ -189,7 +200,8 @@ TEST_F(ScopeTest, ThreadIsStoppedThenJoined) {
   {
     Scope scope(ledger_, platform_, "s");
     ASSERT_TRUE(scope
-                    .StartThread("worker", [&] { stop.WaitForNotification(); }, [&] { stop.Notify(); }, "thread")
+                    .StartThread(
+                        "worker", [&] { stop.WaitForNotification(); }, [&] { stop.Notify(); }, "thread")
                     .ok());
     EXPECT_EQ(ReadProcessState().threads, threads + 1);
   }
