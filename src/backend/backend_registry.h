@@ -29,7 +29,7 @@ class BackendRegistry {
   // Before the first Get.
   void Add(std::string name, BackendFactory factory);
 
-  // NOT_FOUND with Triton's text for a backend that this server does not have; the factory's error otherwise.
+  // INVALID_ARGUMENT with Triton's text for a backend that this server does not have; the factory's error otherwise.
   absl::StatusOr<Backend*> Get(std::string_view name);
 
   // The names that Add was called with.
