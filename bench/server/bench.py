@@ -83,6 +83,13 @@ class Peer:
         return self.process.wait(60)
 
 
+def pin(pid, core):
+    """All threads of a process to one core: what a request costs then does not hang on where threads wake up."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(int(task.name), {core})
+
+
 def server_cpu_ns(pid):
     total = 0
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
@@ -104,7 +111,8 @@ def wrk(server, path, seconds, connections, body=None, header=0):
         script.flush()
         before = server_cpu_ns(server.process.pid)
         answer = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script.name,
-                                 f"http://{server.url}{path}"], capture_output=True, text=True, check=True).stdout
+                                 f"http://{server.url}{path}"], capture_output=True, text=True, check=True,
+                                preexec_fn=lambda: os.sched_setaffinity(0, {1})).stdout
         cpu = server_cpu_ns(server.process.pid) - before
     if body is not None:
         os.unlink(data.name)
@@ -174,6 +182,8 @@ def bare_session_ms(path, rounds):
 def requests_part(server, peer, arguments):
     small, small_head = infer_body(256)
     large, large_head = infer_body(1 << 20)
+    for one in filter(None, (server, peer)):  # server on one core, client on the other
+        pin(one.process.pid, 0)
     cases = [("1 KiB binary identity, 1 connection", "/v2/models/identity/infer", 1, small, small_head),
              ("1 KiB binary identity, 16 connections", "/v2/models/identity/infer", 16, small, small_head),
              ("4 MiB binary identity, 1 connection", "/v2/models/identity/infer", 1, large, large_head),
@@ -189,6 +199,8 @@ def requests_part(server, peer, arguments):
     onnx = [wrk(server, "/v2/models/onnx_identity/infer", arguments.seconds, 1, small, small_head)
             for _ in range(arguments.rounds)]
     show("1 KiB binary ONNX identity, 1 connection (no peer: the wheel has no ONNX backend)", median_of(onnx))
+    for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {0, 1})
 
 
 def loads_part(server, peer, repository, arguments):
