@@ -61,7 +61,7 @@ test-tsan: ## the same unit tests under the thread sanitizer
 
 test-fuzz: ## each fuzzer for FUZZ_SECONDS (60)
 	cmake --preset fuzz -DTIDEMARK_TESTS=OFF
-	cmake --build --preset fuzz -j $(JOBS)
+	cmake --build --preset fuzz -j $(JOBS) --target fuzzers
 	@mkdir -p $(RESULTS)
 	tools/run_fuzzers.py --build build/fuzz --seconds $(FUZZ_SECONDS) --junit $(RESULTS)/fuzz.xml
 
