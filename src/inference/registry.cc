@@ -22,13 +22,38 @@ std::string_view VersionStateName(VersionState state) {
 
 Registry::Registry() : snapshot_(std::make_shared<const RegistrySnapshot>()) {}
 
+namespace {
+
+// The model of that name in whatever namespace: clients cannot name one.
+absl::StatusOr<const RegistryModel*> FindInNamespaces(const RegistrySnapshot& snapshot, std::string_view name) {
+  const RegistryModel* found = nullptr;
+  std::size_t count = 0;
+  bool namespaces = false;
+  for (const auto& [key, model] : snapshot) {
+    namespaces = namespaces || key != model->name;
+    if (key == model->name || model->name != name) continue;
+    found = model.get();
+    ++count;
+  }
+  if (count == 1) return found;
+  const std::string unknown = fmt::format("Request for unknown model: '{}' is not found", name);
+  if (count == 0) return namespaces ? absl::InvalidArgumentError(unknown) : absl::NotFoundError(unknown);
+  return absl::InvalidArgumentError(
+      fmt::format("There are {} identifiers of model '{}' in global map, model namespace must be provided to resolve "
+                  "ambiguity.",
+                  count, name));
+}
+
+}  // namespace
+
 absl::StatusOr<ModelHandle> Registry::Find(std::string_view name, std::int64_t version) const {
   const std::shared_ptr<const RegistrySnapshot> snapshot = Snapshot();
-  const auto model = snapshot->find(name);
-  if (model == snapshot->end()) {
-    return absl::NotFoundError(fmt::format("Request for unknown model: '{}' is not found", name));
+  const auto exact = snapshot->find(name);
+  const RegistryModel* model = exact != snapshot->end() ? exact->second.get() : nullptr;
+  if (model == nullptr) {
+    ASSIGN_OR_RETURN(model, FindInNamespaces(*snapshot, name));
   }
-  const auto& versions = model->second->versions;
+  const auto& versions = model->versions;
   if (version >= 0) {
     const auto it = versions.find(version);
     if (it == versions.end()) {

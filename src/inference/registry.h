@@ -71,10 +71,11 @@ struct VersionEntry {
 // All versions of one model, by number. Immutable once in the registry.
 struct RegistryModel {
   std::string name;
+  std::string key;  // the name, or with namespacing "NAMESPACE/NAME"
   std::map<std::int64_t, VersionEntry> versions;
 };
 
-// Name to versions, as one immutable picture.
+// Key (see RegistryModel) to versions, as one immutable picture.
 using RegistrySnapshot = std::map<std::string, std::shared_ptr<const RegistryModel>, std::less<>>;
 
 // The table that requests are looked up in. Readers never wait for a load; only the lifecycle writes.
@@ -88,7 +89,8 @@ class Registry {
   }
 
   // The version, entered. `version` -1 = the highest READY one. Triton's look-up errors (protocol digest 1.3):
-  // NOT_FOUND for what is unknown or has no READY version, UNAVAILABLE for a version that is not READY.
+  // NOT_FOUND for what is unknown or has no READY version, UNAVAILABLE for a version that is not READY; with namespacing
+  // INVALID_ARGUMENT for a name that no namespace or more than one has.
   absl::StatusOr<ModelHandle> Find(std::string_view name, std::int64_t version) const;
 
   // Puts the next picture in place. Called by the lifecycle alone, one caller at a time.

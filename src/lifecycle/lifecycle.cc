@@ -53,28 +53,32 @@ void Lifecycle::Load(std::string name, LoadOverrides overrides, Done done) {
   if (absl::Status valid = ValidateLoadName(name); !valid.ok()) return done(std::move(valid));
   if (!accepting()) return done(absl::UnavailableError("Server not ready"));
   if (impl_->options().mode != ControlMode::kExplicit) return done(NotExplicit());
-  impl_->Load(std::move(name), std::move(overrides), std::move(done));
+  impl_->Load(impl_->KeyOf(std::move(name)), std::move(overrides), std::move(done));
 }
 
 void Lifecycle::Unload(std::string name, bool /*unload_dependents: no ensembles, so nothing depends*/, Done done) {
   if (!accepting()) return done(absl::UnavailableError("Server not ready"));
   if (impl_->options().mode != ControlMode::kExplicit) return done(NotExplicit());
-  impl_->Unload(std::move(name), std::move(done));
+  impl_->Unload(impl_->KeyOf(std::move(name)), std::move(done));
 }
 
 absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const {
   ASSIGN_OR_RETURN(const std::vector<ModelEntry> entries, impl_->parts().repository->Names());
   const std::shared_ptr<const RegistrySnapshot> snapshot = impl_->parts().registry->Snapshot();
   std::map<std::string, bool> names;  // to "is a duplicate"
-  for (const ModelEntry& entry : entries) names[entry.name] = names[entry.name] || entry.duplicate();
+  for (const ModelEntry& entry : entries) {
+    bool& duplicate = names[ModelKey(entry.model_namespace, entry.name)];
+    duplicate = duplicate || entry.duplicate();
+  }
   for (const auto& [name, model] : *snapshot) names.emplace(name, false);  // loaded from file overrides, or gone from disk
   std::vector<IndexEntry> index;
-  for (const auto& [name, duplicate] : names) {
+  for (const auto& [key, duplicate] : names) {
+    const std::string name(NameOfKey(key));
     if (duplicate) {
       index.push_back({name, "", "UNAVAILABLE", "model appears in two or more repositories"});
       continue;
     }
-    const auto model = snapshot->find(name);
+    const auto model = snapshot->find(key);
     if (model == snapshot->end() || model->second->versions.empty()) {
       if (!ready_only) index.push_back({name, "", "", ""});
       continue;

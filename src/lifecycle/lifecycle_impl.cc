@@ -71,7 +71,9 @@ void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done)
 
 absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& name, const LoadOverrides& overrides,
                                                            std::shared_ptr<Scope>& files) {
-  if (overrides.files.empty()) return parts_.repository->Resolve(name, overrides);
+  if (overrides.files.empty()) {
+    return parts_.repository->Resolve(NameOfKey(name), overrides, NamespaceOfKey(name));
+  }
   RETURN_IF_ERROR(ValidateOverridePaths(overrides));
   std::uint64_t number = 0;
   {
@@ -81,13 +83,14 @@ absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& na
   files = std::make_shared<Scope>(*parts_.ledger, *parts_.platform, fmt::format("model/{}/files-{}", name, number));
   ASSIGN_OR_RETURN(const std::filesystem::path directory, files->MakeTempDirectory("tidemark-", "file overrides"));
   RETURN_IF_ERROR(WriteOverrideFiles(overrides, directory));
-  return parts_.repository->ResolveIn(name, "", directory, overrides);
+  return parts_.repository->ResolveIn(NameOfKey(name), "", directory, overrides);
 }
 
 absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrides& overrides) {
   std::shared_ptr<Scope> files;
   absl::StatusOr<ModelSource> source = ResolveSource(name, overrides, files);
   if (!source.ok()) return PollError(name, source.status());
+  source->key = name;  // also for file overrides, which lie in no namespace's folder
   {
     absl::MutexLock lock(&mutex_);
     if (refusing_) return absl::UnavailableError("Server not ready");
@@ -153,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
                                                        .buffers = parts_.buffers,
                                                        .cancel = &cancel,
                                                        .auto_complete = parts_.repository->options().auto_complete},
-                                source, version, fmt::format("model/{}/{}/load-{}", source.name, version, number),
+                                source, version, fmt::format("model/{}/{}/load-{}", source.key, version, number),
                                 files);
     absl::StatusOr<std::unique_ptr<Model>> model = transaction.Run();
     if (model.ok()) return model;
@@ -183,7 +186,7 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
   parts_.buffers->Trim();                       // the warm-up's buffers
   parts_.platform->TrimHeap();
   absl::MutexLock lock(&mutex_);
-  Record& record = records_[source.name];
+  Record& record = records_[source.key];
   record.stamp.reset();
   for (const auto& [number, reason] : reasons) {
     Version& version = record.versions[number];
@@ -192,7 +195,7 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
     version.reason = reason;
     version.generation = ++counter_;
   }
-  PublishLocked(source.name);
+  PublishLocked(source.key);
   LOG_INFO("failed to load '{}'", source.name);
   const std::string message = fmt::format("load failed for model '{}': {}\n", source.name, text);
   return cancelled ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
@@ -201,14 +204,15 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
 Lifecycle::Impl::Staged Lifecycle::Impl::StageLocked(
     const ModelSource& source, bool keep_stamp, const std::vector<absl::StatusOr<std::unique_ptr<Model>>>& results) {
   Staged staged;
-  const Record& record = records_.at(source.name);
+  const Record& record = records_.at(source.key);
   auto model = std::make_shared<RegistryModel>();
   model->name = source.name;
+  model->key = source.key;
   for (const auto& [number, version] : record.versions) {
     VersionEntry entry{number, version.state, version.reason, nullptr};
     if (version.state == VersionState::kReady) {
       entry.state = VersionState::kUnloading;
-      staged.drains.push_back(Drain{source.name, number, 0, nullptr, version.published});
+      staged.drains.push_back(Drain{source.key, number, 0, nullptr, version.published});
     } else if (version.state == VersionState::kUnavailable) {
       entry.reason = "unloaded";  // no longer wanted
     }
@@ -220,7 +224,7 @@ Lifecycle::Impl::Staged Lifecycle::Impl::StageLocked(
     model->versions[number] = VersionEntry{number, VersionState::kReady, "", staged.published.back()};
   }
   auto picture = std::make_shared<RegistrySnapshot>(*parts_.registry->Snapshot());
-  (*picture)[source.name] = std::move(model);
+  (*picture)[source.key] = std::move(model);
   staged.picture = std::move(picture);
   if (keep_stamp) staged.stamp = source.stamp;
   return staged;
@@ -228,7 +232,7 @@ Lifecycle::Impl::Staged Lifecycle::Impl::StageLocked(
 
 void Lifecycle::Impl::ApplyLocked(const ModelSource& source, Staged& staged,
                                   std::vector<absl::StatusOr<std::unique_ptr<Model>>>& results) noexcept {
-  Record& record = records_.find(source.name)->second;
+  Record& record = records_.find(source.key)->second;
   for (Drain& drain : staged.drains) {
     Version& version = record.versions.find(drain.version)->second;
     version.state = VersionState::kUnloading;
@@ -325,6 +329,23 @@ void Lifecycle::Impl::FinishDrain(Drain drain) {
   }
 }
 
+std::string Lifecycle::Impl::KeyOf(std::string name) {
+  if (!parts_.repository->options().namespacing) return name;
+  {
+    absl::MutexLock lock(&mutex_);
+    std::string found;
+    std::size_t count = 0;
+    for (const auto& [key, record] : records_) {
+      if (!record.known || NameOfKey(key) != name) continue;
+      found = key;
+      ++count;
+    }
+    if (count == 1) return found;
+  }
+  const std::vector<ModelEntry> entries = parts_.repository->Find(name);
+  return entries.size() == 1 ? ModelKey(entries.front().model_namespace, name) : name;
+}
+
 void Lifecycle::Impl::Unload(std::string name, Done done) {
   const std::string key = name;
   Enqueue(key, [this, name = std::move(name), done = std::move(done)]() mutable { RunUnload(name, std::move(done)); });
@@ -386,7 +407,8 @@ void Lifecycle::Impl::PublishLocked(const std::string& name) {
     next->erase(name);
   } else {
     auto model = std::make_shared<RegistryModel>();
-    model->name = name;
+    model->name = std::string(NameOfKey(name));
+    model->key = name;
     for (const auto& [number, version] : record.versions) {
       model->versions[number] = VersionEntry{number, version.state, version.reason, version.published};
     }
@@ -448,7 +470,7 @@ void Lifecycle::Impl::Sync(std::optional<std::vector<std::string>> names, Done d
   std::vector<std::string> gone;
   absl::Status duplicates;
   if (names.has_value()) {
-    wanted.insert(names->begin(), names->end());  // what nobody asked for is not looked at
+    for (const std::string& name : *names) wanted.insert(KeyOf(name));  // what nobody asked for is not looked at
   } else {
     const absl::StatusOr<std::vector<ModelEntry>> entries = parts_.repository->Names();
     if (!entries.ok()) {
@@ -458,7 +480,7 @@ void Lifecycle::Impl::Sync(std::optional<std::vector<std::string>> names, Done d
     }
     for (const ModelEntry& entry : *entries) {
       if (!entry.duplicate()) {
-        wanted.insert(entry.name);
+        wanted.insert(ModelKey(entry.model_namespace, entry.name));
         continue;
       }
       duplicates = absl::FailedPreconditionError(

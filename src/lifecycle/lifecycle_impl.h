@@ -29,7 +29,11 @@ class Lifecycle::Impl {
   Parts& parts() { return parts_; }
   LoadPool& pool() { return *pool_; }
 
-  // Queues the operation behind those of the same model.
+  // The key (repository/model_repository.h) of the model that a client means by `name`: the one that is known under it,
+  // else the one that the repository has; the name itself where that is ambiguous, so that the operation says so.
+  std::string KeyOf(std::string name);
+
+  // Queues the operation behind those of the same model. `name` is a key here and below.
   void Load(std::string name, LoadOverrides overrides, Done done);
   void Unload(std::string name, Done done);
 

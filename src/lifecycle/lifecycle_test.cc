@@ -436,6 +436,41 @@ TEST(Lifecycle, DuplicatesAreShownAndOnlyMatterToThoseWhoAskForThem) {
   EXPECT_TRUE(core.lifecycle->Ready());
 }
 
+TEST(Lifecycle, NamespacesKeepEqualNamesApart) {
+  CoreHarness::Options options = With([](Lifecycle::Options& o) { o.mode = ControlMode::kNone; });
+  options.more_repositories = {"second"};
+  options.namespacing = true;
+  CoreHarness core(options);
+  core.folder.AddModel("twice", CopyConfig("fake"));
+  core.folder.AddModel("once", CopyConfig("fake"));
+  TestFolder::Write(core.folder.path() / "second/twice/config.pbtxt", CopyConfig("fake"));
+  TestFolder::Write(core.folder.path() / "second/twice/1/model.fake", "weights");
+  ASSERT_TRUE(core.Start().ok());
+  EXPECT_EQ(core.StateOf("twice"), "1:READY;1:READY;");
+  EXPECT_TRUE(core.Infer("once").ok());
+  const absl::Status ambiguous = core.Infer("twice").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(ambiguous));
+  EXPECT_THAT(Text(ambiguous), HasSubstr("There are 2 identifiers of model 'twice' in global map"));
+  EXPECT_TRUE(absl::IsInvalidArgument(core.Infer("nobody").status()));
+  EXPECT_TRUE(core.lifecycle->Ready());
+  core.Destroy();
+  EXPECT_EQ(core.rows(), 0u);
+}
+
+TEST(Lifecycle, ANameThatOneNamespaceHasIsLoadedAndUnloadedByIt) {
+  CoreHarness::Options options = With([](Lifecycle::Options& /*explicit*/) {});
+  options.more_repositories = {"second"};
+  options.namespacing = true;
+  CoreHarness core(options);
+  core.folder.AddModel("one", CopyConfig("fake"));
+  ASSERT_TRUE(core.Start().ok());
+  EXPECT_TRUE(core.Load("one").ok());
+  EXPECT_TRUE(core.Infer("one").ok());
+  EXPECT_TRUE(core.Unload("one").ok());
+  EXPECT_EQ(core.StateOf("one"), "1:UNAVAILABLE(unloaded);");
+  EXPECT_EQ(core.rows(), 0u);
+}
+
 TEST(Lifecycle, PollAppliesAddsEditsAndRemovals) {
   CoreHarness::Options options = With([](Lifecycle::Options& o) {
     o.mode = ControlMode::kPoll;

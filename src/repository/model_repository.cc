@@ -57,6 +57,17 @@ absl::StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(Reposit
   return std::make_unique<ModelRepository>(Private{}, std::move(options));
 }
 
+std::string ModelKey(std::string_view model_namespace, std::string_view name) {
+  return model_namespace.empty() ? std::string(name) : fmt::format("{}/{}", model_namespace, name);
+}
+
+std::string_view NameOfKey(std::string_view key) { return key.substr(key.rfind('/') + 1); }
+
+std::string_view NamespaceOfKey(std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : key.substr(0, slash);
+}
+
 absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
   std::map<std::pair<std::string, std::string>, std::vector<fs::path>> found;
   for (const fs::path& root : options_.roots) {
@@ -131,6 +142,7 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name,
   ModelSource source;
   source.name = std::string(name);
   source.model_namespace = std::string(model_namespace);
+  source.key = ModelKey(model_namespace, name);
   source.directory = directory;
   source.stamp = StampOf(directory);
   source.config_from_override = overrides.config_json.has_value();

@@ -52,10 +52,17 @@ struct ModelEntry {
   bool duplicate() const { return directories.size() > 1; }
 };
 
+// What tells a model from all others: its name, or with namespacing "NAMESPACE/NAME" (a name has no '/').
+std::string ModelKey(std::string_view model_namespace, std::string_view name);
+// The name in a key, and the namespace in it ("" when it has none).
+std::string_view NameOfKey(std::string_view key);
+std::string_view NamespaceOfKey(std::string_view key);
+
 // Everything that a load needs to know about a model before anything is taken.
 struct ModelSource {
   std::string name;
   std::string model_namespace;
+  std::string key;  // ModelKey of both
   std::filesystem::path directory;
   // Completed by the core and normalised, valid by ValidateConfig; inputs and outputs are validated only when
   // auto-completion is off. Instance groups are as written: the lifecycle normalises them with the backend's

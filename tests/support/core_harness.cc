@@ -21,6 +21,7 @@ CoreHarness::~CoreHarness() = default;
 
 absl::Status CoreHarness::Start() {
   RepositoryOptions repositories;
+  repositories.namespacing = options_.namespacing;
   repositories.roots.push_back(folder.repository());
   for (const std::string& name : options_.more_repositories) {
     std::filesystem::create_directories(folder.path() / name);

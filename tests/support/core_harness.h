@@ -30,6 +30,7 @@ class CoreHarness {
     std::vector<std::pair<std::string, BackendFactory>> backends;
     std::filesystem::path engine_directory;
     bool auto_complete = true;
+    bool namespacing = false;
   };
   CoreHarness() : CoreHarness(Options()) {}
   explicit CoreHarness(Options options);
