@@ -11,7 +11,7 @@ export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
 
 .PHONY: help build demo test bench audit install dist clean setup-build setup-test lint \
-        test-release test-clients test-asan test-tsan test-fuzz
+        format test-release test-clients test-asan test-tsan test-fuzz
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -32,10 +32,14 @@ demo: setup-test build ## the main job on real models, with the auditor's report
 test: setup-test ## every test: lint, release, clients, asan+ubsan, tsan, fuzzers
 	@tools/run_tests.sh lint test-release test-clients test-asan test-tsan test-fuzz
 
-lint: ## layers, the source ratchet, and their self-tests
+lint: ## layers, the source ratchet, their self-tests, and the format where clang-format is Debian 12's
 	python3 -m unittest discover -q -s tools/tests
 	python3 tools/check_layers.py
 	python3 tools/check_source.py
+	tools/format.sh --check
+
+format: ## clang-format over the tree
+	tools/format.sh
 
 test-release: ## unit and integration tests, release build
 	cmake --preset release

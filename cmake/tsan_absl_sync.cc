@@ -94,8 +94,10 @@ void __wrap__ZN4absl7debian35Mutex8LockWhenERKNS0_9ConditionE(absl::Mutex* mutex
   __tsan_acquire(mutex);
 }
 
-void __real__ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE(absl::Mutex* mutex, const absl::Condition& condition);
-void __wrap__ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE(absl::Mutex* mutex, const absl::Condition& condition) {
+void __real__ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE(absl::Mutex* mutex,
+                                                                     const absl::Condition& condition);
+void __wrap__ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE(absl::Mutex* mutex,
+                                                                     const absl::Condition& condition) {
   {
     const IgnoreReads ignore;
     __real__ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE(mutex, condition);
@@ -103,45 +105,59 @@ void __wrap__ZN4absl7debian35Mutex14ReaderLockWhenERKNS0_9ConditionE(absl::Mutex
   __tsan_acquire(mutex);
 }
 
-bool __real__ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout);
-bool __wrap__ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout) {
+bool __real__ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+    absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout);
+bool __wrap__ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+    absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout) {
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(mutex, condition, timeout);
+    result =
+        __real__ZN4absl7debian35Mutex19LockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(mutex, condition, timeout);
   }
   __tsan_acquire(mutex);
   return result;
 }
 
-bool __real__ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout);
-bool __wrap__ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout) {
+bool __real__ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+    absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout);
+bool __wrap__ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(
+    absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout) {
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(mutex, condition, timeout);
+    result = __real__ZN4absl7debian35Mutex25ReaderLockWhenWithTimeoutERKNS0_9ConditionENS0_8DurationE(mutex, condition,
+                                                                                                      timeout);
   }
   __tsan_acquire(mutex);
   return result;
 }
 
-bool __real__ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline);
-bool __wrap__ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline) {
+bool __real__ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex,
+                                                                                     const absl::Condition& condition,
+                                                                                     absl::Time deadline);
+bool __wrap__ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex,
+                                                                                     const absl::Condition& condition,
+                                                                                     absl::Time deadline) {
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(mutex, condition, deadline);
+    result =
+        __real__ZN4absl7debian35Mutex20LockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(mutex, condition, deadline);
   }
   __tsan_acquire(mutex);
   return result;
 }
 
-bool __real__ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline);
-bool __wrap__ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline) {
+bool __real__ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(
+    absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline);
+bool __wrap__ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(
+    absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline) {
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(mutex, condition, deadline);
+    result = __real__ZN4absl7debian35Mutex26ReaderLockWhenWithDeadlineERKNS0_9ConditionENS0_4TimeE(mutex, condition,
+                                                                                                   deadline);
   }
   __tsan_acquire(mutex);
   return result;
@@ -157,8 +173,12 @@ void __wrap__ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE(absl::Mutex* mutex, c
   __tsan_acquire(mutex);
 }
 
-bool __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout);
-bool __wrap__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex, const absl::Condition& condition, absl::Duration timeout) {
+bool __real__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex,
+                                                                                     const absl::Condition& condition,
+                                                                                     absl::Duration timeout);
+bool __wrap__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8DurationE(absl::Mutex* mutex,
+                                                                                     const absl::Condition& condition,
+                                                                                     absl::Duration timeout) {
   __tsan_release(mutex);
   bool result = false;
   {
@@ -169,8 +189,12 @@ bool __wrap__ZN4absl7debian35Mutex16AwaitWithTimeoutERKNS0_9ConditionENS0_8Durat
   return result;
 }
 
-bool __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline);
-bool __wrap__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex, const absl::Condition& condition, absl::Time deadline) {
+bool __real__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex,
+                                                                                  const absl::Condition& condition,
+                                                                                  absl::Time deadline);
+bool __wrap__ZN4absl7debian35Mutex17AwaitWithDeadlineERKNS0_9ConditionENS0_4TimeE(absl::Mutex* mutex,
+                                                                                  const absl::Condition& condition,
+                                                                                  absl::Time deadline) {
   __tsan_release(mutex);
   bool result = false;
   {
@@ -191,25 +215,33 @@ void __wrap__ZN4absl7debian37CondVar4WaitEPNS0_5MutexE(absl::CondVar* condition_
   __tsan_acquire(mutex);
 }
 
-bool __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(absl::CondVar* condition_variable, absl::Mutex* mutex, absl::Duration timeout);
-bool __wrap__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(absl::CondVar* condition_variable, absl::Mutex* mutex, absl::Duration timeout) {
+bool __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(absl::CondVar* condition_variable,
+                                                                                 absl::Mutex* mutex,
+                                                                                 absl::Duration timeout);
+bool __wrap__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(absl::CondVar* condition_variable,
+                                                                                 absl::Mutex* mutex,
+                                                                                 absl::Duration timeout) {
   __tsan_release(mutex);
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(condition_variable, mutex, timeout);
+    result =
+        __real__ZN4absl7debian37CondVar15WaitWithTimeoutEPNS0_5MutexENS0_8DurationE(condition_variable, mutex, timeout);
   }
   __tsan_acquire(mutex);
   return result;
 }
 
-bool __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::CondVar* condition_variable, absl::Mutex* mutex, absl::Time deadline);
-bool __wrap__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::CondVar* condition_variable, absl::Mutex* mutex, absl::Time deadline) {
+bool __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::CondVar* condition_variable,
+                                                                              absl::Mutex* mutex, absl::Time deadline);
+bool __wrap__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(absl::CondVar* condition_variable,
+                                                                              absl::Mutex* mutex, absl::Time deadline) {
   __tsan_release(mutex);
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(condition_variable, mutex, deadline);
+    result =
+        __real__ZN4absl7debian37CondVar16WaitWithDeadlineEPNS0_5MutexENS0_4TimeE(condition_variable, mutex, deadline);
   }
   __tsan_acquire(mutex);
   return result;
@@ -231,19 +263,24 @@ void __wrap__ZNK4absl7debian312Notification19WaitForNotificationEv(const absl::N
   __tsan_acquire(NotifiedYet(notification));
 }
 
-bool __real__ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(const absl::Notification* notification, absl::Duration timeout);
-bool __wrap__ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(const absl::Notification* notification, absl::Duration timeout) {
+bool __real__ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(
+    const absl::Notification* notification, absl::Duration timeout);
+bool __wrap__ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(
+    const absl::Notification* notification, absl::Duration timeout) {
   bool result = false;
   {
     const IgnoreReads ignore;
-    result = __real__ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(notification, timeout);
+    result =
+        __real__ZNK4absl7debian312Notification30WaitForNotificationWithTimeoutENS0_8DurationE(notification, timeout);
   }
   if (result) __tsan_acquire(NotifiedYet(notification));
   return result;
 }
 
-bool __real__ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE(const absl::Notification* notification, absl::Time deadline);
-bool __wrap__ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE(const absl::Notification* notification, absl::Time deadline) {
+bool __real__ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE(
+    const absl::Notification* notification, absl::Time deadline);
+bool __wrap__ZNK4absl7debian312Notification31WaitForNotificationWithDeadlineENS0_4TimeE(
+    const absl::Notification* notification, absl::Time deadline) {
   bool result = false;
   {
     const IgnoreReads ignore;

@@ -135,14 +135,13 @@ class IdentityModel final : public BackendModel {
     std::unique_ptr<BackendInstance> instance;
     // Takes no memory worth a row, but a row all the same: what is loaded shows in the ledger, and a test that lets
     // acquisitions fail meets this instance, too.
-    ASSIGN_OR_RETURN(const Scope::Handle handle,
-                     scope.Acquire(
-                         ResourceKind::kEngineObject, kHost, 0, "instance",
-                         [&] {
-                           instance = std::make_unique<IdentityInstance>(delay);
-                           return absl::OkStatus();
-                         },
-                         [] { return absl::OkStatus(); }));
+    ASSIGN_OR_RETURN(const Scope::Handle handle, scope.Acquire(
+                                                     ResourceKind::kEngineObject, kHost, 0, "instance",
+                                                     [&] {
+                                                       instance = std::make_unique<IdentityInstance>(delay);
+                                                       return absl::OkStatus();
+                                                     },
+                                                     [] { return absl::OkStatus(); }));
     static_cast<void>(handle);
     return instance;
   }

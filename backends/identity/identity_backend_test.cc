@@ -107,7 +107,8 @@ TEST_F(IdentityTest, CopiesEveryPairOfEveryDataType) {
   }
   ASSERT_TRUE(Load().ok());
   for (std::size_t i = 0; i < data.size(); ++i) {
-    inputs.push_back({i, config_.input(static_cast<int>(i)).name(), static_cast<DataType>(i + 1), {1, 2}, Bytes(data[i])});
+    inputs.push_back(
+        {i, config_.input(static_cast<int>(i)).name(), static_cast<DataType>(i + 1), {1, 2}, Bytes(data[i])});
   }
   MemorySink sink;
   Execution request = MakeExecution(inputs, sink);

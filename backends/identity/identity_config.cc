@@ -26,8 +26,8 @@ absl::StatusOr<double> ReadNumber(const inference::ModelConfig& config, const ch
         fmt::format("model '{}': failed to convert '{}' to a number, in parameter '{}'", config.name(), text, key));
   }
   if (value < 0 || value > limit) {
-    return absl::InvalidArgumentError(fmt::format("model '{}': parameter '{}' is {}, but must be from 0 to {}",
-                                                  config.name(), key, text, limit));
+    return absl::InvalidArgumentError(
+        fmt::format("model '{}': parameter '{}' is {}, but must be from 0 to {}", config.name(), key, text, limit));
   }
   return value;
 }
@@ -57,11 +57,10 @@ void CheckPair(const inference::ModelConfig& config, const inference::ModelInput
   const Shape input_shape = EffectiveShape(input);
   const Shape output_shape = EffectiveShape(output);
   if (!Agree(input_shape, output_shape)) {
-    findings->push_back(
-        fmt::format("unable to load model '{}': output '{}' is a copy of input '{}', so its shape must be {}, but the "
-                    "model configuration specifies shape {}",
-                    config.name(), output.name(), input.name(), ShapeText(AsSpan(input_shape)),
-                    ShapeText(AsSpan(output_shape))));
+    findings->push_back(fmt::format(
+        "unable to load model '{}': output '{}' is a copy of input '{}', so its shape must be {}, but the "
+        "model configuration specifies shape {}",
+        config.name(), output.name(), input.name(), ShapeText(AsSpan(input_shape)), ShapeText(AsSpan(output_shape))));
   }
 }
 

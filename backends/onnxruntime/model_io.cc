@@ -82,9 +82,10 @@ class Checker {
     Shape shape = value.DeclaredShape();
     if (batching() && !shape.empty()) shape.erase(shape.begin());
     if (shape.size() != 1 || shape[0] != 1) {
-      findings_.Invalid(fmt::format("unable to load model '{}', sequence control '{}' in model has dims {} but dims [1] "
-                                    "is expected",
-                                    config_.name(), name, ShapeText(AsSpan(shape))));
+      findings_.Invalid(
+          fmt::format("unable to load model '{}', sequence control '{}' in model has dims {} but dims [1] "
+                      "is expected",
+                      config_.name(), name, ShapeText(AsSpan(shape))));
     }
     auto type = DataType::kInvalid;
     if (control.int32_false_true_size() > 0) type = DataType::kInt32;
@@ -92,9 +93,10 @@ class Checker {
     if (control.bool_false_true_size() > 0) type = DataType::kBool;
     if (control.data_type() != inference::TYPE_INVALID) type = static_cast<DataType>(control.data_type());
     if (type != DataTypeOfOnnx(value.element_type)) {
-      findings_.Invalid(fmt::format("unable to load model '{}', sequence control '{}', the model expects data-type {} "
-                                    "but the model configuration specifies data-type {}",
-                                    config_.name(), name, OnnxElementTypeName(value.element_type), ConfigName(type)));
+      findings_.Invalid(
+          fmt::format("unable to load model '{}', sequence control '{}', the model expects data-type {} "
+                      "but the model configuration specifies data-type {}",
+                      config_.name(), name, OnnxElementTypeName(value.element_type), ConfigName(type)));
     }
   }
 
@@ -116,9 +118,10 @@ class Checker {
     const OnnxValue* value = Find(io_.inputs, input.name());
     if (input.optional()) {
       if (batching()) {
-        findings_.Invalid(fmt::format("unable to load model '{}', optional input '{}' is not supported for models that "
-                                      "support batching",
-                                      config_.name(), input.name()));
+        findings_.Invalid(
+            fmt::format("unable to load model '{}', optional input '{}' is not supported for models that "
+                        "support batching",
+                        config_.name(), input.name()));
         return;
       }
       if (value == nullptr) value = Find(io_.overridable, input.name());
@@ -140,13 +143,15 @@ class Checker {
   void CheckRagged(const inference::ModelInput& input, const OnnxValue& value) {
     const Shape shape = value.DeclaredShape();
     if (input.optional()) {
-      findings_.Invalid(fmt::format("unable to load model '{}', configuration expects model provides input with shape "
-                                    "[-1] for ragged input '{}', which is not supported for optional input",
-                                    config_.name(), input.name()));
+      findings_.Invalid(
+          fmt::format("unable to load model '{}', configuration expects model provides input with shape "
+                      "[-1] for ragged input '{}', which is not supported for optional input",
+                      config_.name(), input.name()));
     } else if (shape.size() != 1 || shape[0] != -1) {
-      findings_.Invalid(fmt::format("unable to load model '{}', configuration expects model provides input with shape "
-                                    "[-1]  for ragged input '{}', model provides {}",
-                                    config_.name(), input.name(), ShapeText(AsSpan(shape))));
+      findings_.Invalid(
+          fmt::format("unable to load model '{}', configuration expects model provides input with shape "
+                      "[-1]  for ragged input '{}', model provides {}",
+                      config_.name(), input.name(), ShapeText(AsSpan(shape))));
     }
   }
 
@@ -166,18 +171,18 @@ class Checker {
     if (value.kind != OnnxKind::kTensor) return false;
     const auto type = static_cast<DataType>(data_type);
     if (OnnxOfDataType(type) == 0) {
-      findings_.Add(absl::StatusCode::kInternal,
-                    fmt::format("unsupported datatype {} for {} '{}' for model '{}'", TypeName(data_type), what,
-                                value.name, config_.name()));
+      findings_.Add(absl::StatusCode::kInternal, fmt::format("unsupported datatype {} for {} '{}' for model '{}'",
+                                                             TypeName(data_type), what, value.name, config_.name()));
       return false;
     }
     const DataType model_type = DataTypeOfOnnx(value.element_type);
     if (model_type == type) return true;
     std::string model_name(ConfigName(model_type));
     if (model_type == DataType::kInvalid) model_name += fmt::format(" ({})", OnnxElementTypeName(value.element_type));
-    findings_.Invalid(fmt::format("unable to load model '{}', configuration expects datatype {} for {} '{}', model "
-                                  "provides {}",
-                                  config_.name(), TypeName(data_type), what, value.name, model_name));
+    findings_.Invalid(
+        fmt::format("unable to load model '{}', configuration expects datatype {} for {} '{}', model "
+                    "provides {}",
+                    config_.name(), TypeName(data_type), what, value.name, model_name));
     return false;
   }
 
@@ -186,34 +191,36 @@ class Checker {
     const Shape model = value.DeclaredShape();
     if (!batching() && model.empty()) {
       if (declared.size() == 1 && declared[0] == 1) return;
-      findings_.Invalid(fmt::format("unable to load model '{}', scalar tensor '{}', should only provide 1 in the model "
-                                    "configuration when the model doesn't support batching. Model configuration "
-                                    "provided: {}.",
-                                    config_.name(), value.name, ShapeText(AsSpan(declared))));
+      findings_.Invalid(
+          fmt::format("unable to load model '{}', scalar tensor '{}', should only provide 1 in the model "
+                      "configuration when the model doesn't support batching. Model configuration "
+                      "provided: {}.",
+                      config_.name(), value.name, ShapeText(AsSpan(declared))));
       return;
     }
     if (batching()) {
       if (model.empty() || model[0] != -1) {
-        findings_.Invalid(fmt::format("model '{}', tensor '{}': for the model to support batching the shape should have "
-                                      "at least 1 dimension and the first dimension must be -1; but shape expected by "
-                                      "the model is {}",
-                                      config_.name(), value.name, ShapeText(AsSpan(model))));
+        findings_.Invalid(
+            fmt::format("model '{}', tensor '{}': for the model to support batching the shape should have "
+                        "at least 1 dimension and the first dimension must be -1; but shape expected by "
+                        "the model is {}",
+                        config_.name(), value.name, ShapeText(AsSpan(model))));
         return;
       }
       declared.insert(declared.begin(), -1);
     }
-    const bool agrees = std::equal(declared.begin(), declared.end(), model.begin(), model.end(),
-                                   [&](std::int64_t ours, std::int64_t theirs) {
-                                     return ours == theirs || (!exact && theirs == -1);
-                                   });
+    const bool agrees =
+        std::equal(declared.begin(), declared.end(), model.begin(), model.end(),
+                   [&](std::int64_t ours, std::int64_t theirs) { return ours == theirs || (!exact && theirs == -1); });
     if (agrees) return;
     std::string text = fmt::format(
         "model '{}', tensor '{}': the model expects {} dimensions (shape {}) but the model configuration specifies {} "
         "dimensions (",
         config_.name(), value.name, model.size(), ShapeText(AsSpan(model)), declared.size());
     if (batching()) {
-      text += "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
-              "complete shape ";
+      text +=
+          "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
+          "complete shape ";
     } else {
       text += "shape ";
     }
@@ -270,10 +277,10 @@ absl::Status CompleteConfig(const ModelIo& io, int default_max_batch_size, infer
   }
   if (!CanBatch(io)) {
     if (config->max_batch_size() > 0) {
-      return absl::InvalidArgumentError(
-          fmt::format("autofill failed for model '{}': model does not support batching while non-zero max_batch_size is "
-                      "specified",
-                      config->name()));
+      return absl::InvalidArgumentError(fmt::format(
+          "autofill failed for model '{}': model does not support batching while non-zero max_batch_size is "
+          "specified",
+          config->name()));
     }
   } else {
     if (config->max_batch_size() == 0) {

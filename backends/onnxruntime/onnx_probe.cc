@@ -315,18 +315,30 @@ struct ElementType {
   std::string_view name;
 };
 constexpr std::array<ElementType, 25> kElementTypes{{
-    {1, DataType::kFp32, "FLOAT"},         {2, DataType::kUint8, "UINT8"},
-    {3, DataType::kInt8, "INT8"},          {4, DataType::kUint16, "UINT16"},
-    {5, DataType::kInt16, "INT16"},        {6, DataType::kInt32, "INT32"},
-    {7, DataType::kInt64, "INT64"},        {8, DataType::kBytes, "STRING"},
-    {9, DataType::kBool, "BOOL"},          {10, DataType::kFp16, "FLOAT16"},
-    {11, DataType::kFp64, "DOUBLE"},       {12, DataType::kUint32, "UINT32"},
-    {13, DataType::kUint64, "UINT64"},     {14, DataType::kInvalid, "COMPLEX64"},
-    {15, DataType::kInvalid, "COMPLEX128"}, {16, DataType::kBf16, "BFLOAT16"},
-    {17, DataType::kInvalid, "FLOAT8E4M3FN"}, {18, DataType::kInvalid, "FLOAT8E4M3FNUZ"},
-    {19, DataType::kInvalid, "FLOAT8E5M2"},   {20, DataType::kInvalid, "FLOAT8E5M2FNUZ"},
-    {21, DataType::kInvalid, "UINT4"},        {22, DataType::kInvalid, "INT4"},
-    {23, DataType::kInvalid, "FLOAT4E2M1"},   {24, DataType::kInvalid, "FLOAT8E8M0"},
+    {1, DataType::kFp32, "FLOAT"},
+    {2, DataType::kUint8, "UINT8"},
+    {3, DataType::kInt8, "INT8"},
+    {4, DataType::kUint16, "UINT16"},
+    {5, DataType::kInt16, "INT16"},
+    {6, DataType::kInt32, "INT32"},
+    {7, DataType::kInt64, "INT64"},
+    {8, DataType::kBytes, "STRING"},
+    {9, DataType::kBool, "BOOL"},
+    {10, DataType::kFp16, "FLOAT16"},
+    {11, DataType::kFp64, "DOUBLE"},
+    {12, DataType::kUint32, "UINT32"},
+    {13, DataType::kUint64, "UINT64"},
+    {14, DataType::kInvalid, "COMPLEX64"},
+    {15, DataType::kInvalid, "COMPLEX128"},
+    {16, DataType::kBf16, "BFLOAT16"},
+    {17, DataType::kInvalid, "FLOAT8E4M3FN"},
+    {18, DataType::kInvalid, "FLOAT8E4M3FNUZ"},
+    {19, DataType::kInvalid, "FLOAT8E5M2"},
+    {20, DataType::kInvalid, "FLOAT8E5M2FNUZ"},
+    {21, DataType::kInvalid, "UINT4"},
+    {22, DataType::kInvalid, "INT4"},
+    {23, DataType::kInvalid, "FLOAT4E2M1"},
+    {24, DataType::kInvalid, "FLOAT8E8M0"},
     {0, DataType::kInvalid, "UNDEFINED"},
 }};
 
@@ -384,9 +396,9 @@ absl::StatusOr<OnnxFacts> ProbeOnnx(std::span<const std::byte> bytes, std::strin
   OnnxFacts facts;
   Probe probe(bytes, &facts);
   if (!probe.Run()) {
-    return absl::InternalError(
-        fmt::format("'{}' is no complete ONNX model: {} bytes long, not understood at byte {}{}", file, bytes.size(),
-                    probe.broken_at(), bytes.empty() ? " (the file is empty)" : ""));
+    return absl::InternalError(fmt::format("'{}' is no complete ONNX model: {} bytes long, not understood at byte {}{}",
+                                           file, bytes.size(), probe.broken_at(),
+                                           bytes.empty() ? " (the file is empty)" : ""));
   }
   return facts;
 }

@@ -44,9 +44,9 @@ struct OnnxInlineWeights {
   std::size_t entry_begin = 0;   // the graph's field that holds the TensorProto, with tag and length
   std::size_t tensor_begin = 0;  // the TensorProto's content
   std::size_t tensor_end = 0;
-  std::size_t field_begin = 0;   // its raw_data field with tag and length
-  std::size_t data_begin = 0;    // its bytes
-  std::size_t data_end = 0;      // = end of the field
+  std::size_t field_begin = 0;  // its raw_data field with tag and length
+  std::size_t data_begin = 0;   // its bytes
+  std::size_t data_end = 0;     // = end of the field
 };
 
 // Inputs and outputs of a model and where its weights are.
@@ -54,11 +54,11 @@ struct OnnxFacts {
   std::vector<OnnxValue> inputs;       // that a caller must give
   std::vector<OnnxValue> overridable;  // inputs with a default in the file
   std::vector<OnnxValue> outputs;
-  std::vector<std::string> external_files;         // as written, without repetition
-  bool nested_external = false;                    // some are named by weights inside nodes or sub-graphs
-  std::vector<OnnxInlineWeights> inline_weights;   // of the main graph, in file order
-  std::size_t graph_field = 0;                     // the model's field that holds the graph, with tag and length
-  std::size_t graph_begin = 0;                     // the GraphProto's content
+  std::vector<std::string> external_files;        // as written, without repetition
+  bool nested_external = false;                   // some are named by weights inside nodes or sub-graphs
+  std::vector<OnnxInlineWeights> inline_weights;  // of the main graph, in file order
+  std::size_t graph_field = 0;                    // the model's field that holds the graph, with tag and length
+  std::size_t graph_begin = 0;                    // the GraphProto's content
   std::size_t graph_end = 0;
 };
 

@@ -16,11 +16,11 @@ namespace tidemark {
 namespace {
 
 // A model of one node, Y = Identity(X), FP32 of any length: IR version 8, operator set 17.
-constexpr unsigned char kBuiltInModel[] = {
-    0x08, 0x08, 0x42, 0x02, 0x10, 0x11, 0x3a, 0x37, 0x0a, 0x10, 0x0a, 0x01, 'X',  0x12, 0x01, 'Y',
-    0x22, 0x08, 'I',  'd',  'e',  'n',  't',  'i',  't',  'y',  0x12, 0x01, 'g',  0x5a, 0x0f, 0x0a,
-    0x01, 'X',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x12, 0x00, 0x62, 0x0f,
-    0x0a, 0x01, 'Y',  0x12, 0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x12, 0x00};
+constexpr unsigned char kBuiltInModel[] = {0x08, 0x08, 0x42, 0x02, 0x10, 0x11, 0x3a, 0x37, 0x0a, 0x10, 0x0a, 0x01, 'X',
+                                           0x12, 0x01, 'Y',  0x22, 0x08, 'I',  'd',  'e',  'n',  't',  'i',  't',  'y',
+                                           0x12, 0x01, 'g',  0x5a, 0x0f, 0x0a, 0x01, 'X',  0x12, 0x0a, 0x0a, 0x08, 0x08,
+                                           0x01, 0x12, 0x04, 0x0a, 0x02, 0x12, 0x00, 0x62, 0x0f, 0x0a, 0x01, 'Y',  0x12,
+                                           0x0a, 0x0a, 0x08, 0x08, 0x01, 0x12, 0x04, 0x0a, 0x02, 0x12, 0x00};
 
 struct Settings {
   int default_max_batch_size = 4;
@@ -90,8 +90,8 @@ class OnnxRuntimeBackend final : public Backend {
   }
 
  private:
-  absl::StatusOr<std::unique_ptr<BackendModel>> Load(const ModelArtifact& artifact,
-                                                     const inference::ModelConfig& given, Scope& scope) {
+  absl::StatusOr<std::unique_ptr<BackendModel>> Load(const ModelArtifact& artifact, const inference::ModelConfig& given,
+                                                     Scope& scope) {
     OrtSession::Options options;
     options.name = artifact.model_name;
     ASSIGN_OR_RETURN(options.settings, ReadSessionSettings(given));
@@ -107,8 +107,9 @@ class OnnxRuntimeBackend final : public Backend {
     file.bytes = mapping.data;
     absl::StatusOr<OnnxFacts> facts = ProbeOnnx(file.bytes, file.path.string());
     if (!facts.ok()) {  // in the words of the engine, which need not be asked
-      return absl::InternalError(fmt::format("onnx runtime error 7: Load model from {} failed:Protobuf parsing failed. {}",
-                                             file.path.string(), MessageOf(facts.status())));
+      return absl::InternalError(
+          fmt::format("onnx runtime error 7: Load model from {} failed:Protobuf parsing failed. {}", file.path.string(),
+                      MessageOf(facts.status())));
     }
     RETURN_IF_ERROR(CheckExternalFiles(*facts, file.path, artifact.model_directory));
 

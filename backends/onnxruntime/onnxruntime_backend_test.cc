@@ -31,11 +31,11 @@ constexpr bool kSanitized = false;
 #endif
 
 namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 using testing::OnnxAddSub;
 using testing::OnnxBuilder;
 using testing::OnnxIdentity;
 using testing::OnnxMatMulChain;
-using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // Keeps outputs in memory, 64-byte aligned.
@@ -189,9 +189,9 @@ TEST_F(OnnxRuntimeTest, CompletesAddSubAndServesIt) {
   const std::vector<std::int32_t> b = {10, 20, 30, 40, 50, 60, 70, 80};
   for (int run = 0; run < 3; ++run) {  // copied first, in place later
     MemorySink sink;
-    const absl::Status status = Infer({{0, "INPUT0", DataType::kInt32, {2, 4}, BytesOf(a)},
-                                       {1, "INPUT1", DataType::kInt32, {2, 4}, BytesOf(b)}},
-                                      &sink);
+    const absl::Status status = Infer(
+        {{0, "INPUT0", DataType::kInt32, {2, 4}, BytesOf(a)}, {1, "INPUT1", DataType::kInt32, {2, 4}, BytesOf(b)}},
+        &sink);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(sink.Values<std::int32_t>(0), (std::vector<std::int32_t>{11, 22, 33, 44, 55, 66, 77, 88}));
     EXPECT_EQ(sink.Values<std::int32_t>(1), (std::vector<std::int32_t>{-9, -18, -27, -36, -45, -54, -63, -72}));
@@ -199,9 +199,10 @@ TEST_F(OnnxRuntimeTest, CompletesAddSubAndServesIt) {
   }
   MemorySink half;
   half.unwanted = 0;
-  ASSERT_TRUE(Infer({{0, "INPUT0", DataType::kInt32, {2, 4}, BytesOf(a)}, {1, "INPUT1", DataType::kInt32, {2, 4}, BytesOf(b)}},
-                    &half)
-                  .ok());
+  ASSERT_TRUE(
+      Infer({{0, "INPUT0", DataType::kInt32, {2, 4}, BytesOf(a)}, {1, "INPUT1", DataType::kInt32, {2, 4}, BytesOf(b)}},
+            &half)
+          .ok());
   EXPECT_EQ(half.outputs.size(), 1U);
 }
 
@@ -263,8 +264,11 @@ TEST_F(OnnxRuntimeTest, ServesScalarsAndEmptyTensors) {
 }
 
 TEST_F(OnnxRuntimeTest, GivesOutputsWhoseShapeOnlyTheRunShows) {
-  Write(OnnxBuilder().Input("X", testing::kOnnxFloat, {"n"}).Node("NonZero", {"X"}, {"Y"})
-            .Output("Y", testing::kOnnxInt64, {1, ""}).Build());
+  Write(OnnxBuilder()
+            .Input("X", testing::kOnnxFloat, {"n"})
+            .Node("NonZero", {"X"}, {"Y"})
+            .Output("Y", testing::kOnnxInt64, {1, ""})
+            .Build());
   ASSERT_TRUE(Load().ok()) << Load();
   const std::vector<float> values = {0, 1, 0, 2};
   for (int run = 0; run < 2; ++run) {
@@ -277,8 +281,11 @@ TEST_F(OnnxRuntimeTest, GivesOutputsWhoseShapeOnlyTheRunShows) {
 
 TEST_F(OnnxRuntimeTest, AModelThatLiesAboutItsShapesIsServedAllTheSame) {
   // Declared [n, n] for an input [n, m].
-  Write(OnnxBuilder().Input("X", testing::kOnnxFloat, {"n", "m"}).Node("Identity", {"X"}, {"Y"})
-            .Output("Y", testing::kOnnxFloat, {"n", "n"}).Build());
+  Write(OnnxBuilder()
+            .Input("X", testing::kOnnxFloat, {"n", "m"})
+            .Node("Identity", {"X"}, {"Y"})
+            .Output("Y", testing::kOnnxFloat, {"n", "n"})
+            .Build());
   ASSERT_TRUE(Load().ok());
   const std::vector<float> values = {1, 2, 3, 4, 5, 6};
   for (int run = 0; run < 3; ++run) {
@@ -320,8 +327,11 @@ TEST_F(OnnxRuntimeTest, RefusesAShapeThatOnlyTheEngineKnows) {
 }
 
 TEST_F(OnnxRuntimeTest, RefusesSequencesByName) {
-  Write(OnnxBuilder().Input("X", testing::kOnnxFloat, {"n"}).Node("SequenceConstruct", {"X"}, {"Y"})
-            .SequenceOutput("Y", testing::kOnnxFloat).Build());
+  Write(OnnxBuilder()
+            .Input("X", testing::kOnnxFloat, {"n"})
+            .Node("SequenceConstruct", {"X"}, {"Y"})
+            .SequenceOutput("Y", testing::kOnnxFloat)
+            .Build());
   const absl::Status status = Load();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(MessageOf(status), "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'Y', expected 'ONNX_TYPE_TENSOR'.");
@@ -330,9 +340,13 @@ TEST_F(OnnxRuntimeTest, RefusesSequencesByName) {
 TEST_F(OnnxRuntimeTest, OptionalInputsAreWeightsThatARequestMayReplace) {
   const std::vector<float> two = {2, 2};
   const std::string_view raw(reinterpret_cast<const char*>(two.data()), 8);
-  Write(OnnxBuilder().Input("X", testing::kOnnxFloat, {2}).Input("W", testing::kOnnxFloat, {2})
-            .Weights("W", testing::kOnnxFloat, {2}, raw).Node("Mul", {"X", "W"}, {"Y"})
-            .Output("Y", testing::kOnnxFloat, {2}).Build());
+  Write(OnnxBuilder()
+            .Input("X", testing::kOnnxFloat, {2})
+            .Input("W", testing::kOnnxFloat, {2})
+            .Weights("W", testing::kOnnxFloat, {2}, raw)
+            .Node("Mul", {"X", "W"}, {"Y"})
+            .Output("Y", testing::kOnnxFloat, {2})
+            .Build());
   AddInput("X", DataType::kFp32, {2});
   AddInput("W", DataType::kFp32, {2});
   config_.mutable_input(1)->set_optional(true);
@@ -343,7 +357,8 @@ TEST_F(OnnxRuntimeTest, OptionalInputsAreWeightsThatARequestMayReplace) {
   ASSERT_TRUE(Infer({{0, "X", DataType::kFp32, {2}, BytesOf(x)}}, &without).ok());
   EXPECT_EQ(without.Values<float>(0), (std::vector<float>{6, 8}));
   MemorySink with;
-  ASSERT_TRUE(Infer({{0, "X", DataType::kFp32, {2}, BytesOf(x)}, {1, "W", DataType::kFp32, {2}, BytesOf(x)}}, &with).ok());
+  ASSERT_TRUE(
+      Infer({{0, "X", DataType::kFp32, {2}, BytesOf(x)}, {1, "W", DataType::kFp32, {2}, BytesOf(x)}}, &with).ok());
   EXPECT_EQ(with.Values<float>(0), (std::vector<float>{9, 16}));
 }
 
@@ -352,8 +367,9 @@ TEST_F(OnnxRuntimeTest, WrongRequestsAreTheCallersFault) {
   ASSERT_TRUE(Load().ok());
   const std::vector<float> three = {1, 2, 3};
   MemorySink sink;
-  const absl::Status shape = Infer({{0, "INPUT0", DataType::kFp32, {1, 3}, BytesOf(three)},
-                                    {1, "INPUT1", DataType::kFp32, {1, 3}, BytesOf(three)}}, &sink);
+  const absl::Status shape = Infer(
+      {{0, "INPUT0", DataType::kFp32, {1, 3}, BytesOf(three)}, {1, "INPUT1", DataType::kFp32, {1, 3}, BytesOf(three)}},
+      &sink);
   EXPECT_EQ(shape.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(MessageOf(shape)), StartsWith("onnx runtime error 2: "));
   EXPECT_EQ(Infer({{0, "INPUT0", DataType::kFp32, {1, 3}, BytesOf(three)}}, &sink).code(),
@@ -493,7 +509,8 @@ TEST_F(OnnxRuntimeTest, OutputsOfKnownShapeGoStraightIntoTheAnswer) {
     const auto bytes = BytesOf(large).subspan(0, count * sizeof(float));
     const auto n = static_cast<std::int64_t>(count);
     MemorySink sink;
-    ASSERT_TRUE(Infer({{0, "INPUT0", DataType::kFp32, {n}, bytes}, {1, "INPUT1", DataType::kFp32, {n}, bytes}}, &sink).ok());
+    ASSERT_TRUE(
+        Infer({{0, "INPUT0", DataType::kFp32, {n}, bytes}, {1, "INPUT1", DataType::kFp32, {n}, bytes}}, &sink).ok());
     EXPECT_EQ(sink.Values<float>(0), std::vector<float>(count, 1.0F));
   };
   const auto engine_memory = [] { return ledger().Totals().BytesOf(kHost); };
@@ -546,7 +563,8 @@ TEST_F(OnnxRuntimeTest, ManyLoadsAndFailuresComeBackToTheMark) {
   };
   const std::string chain = OnnxMatMulChain(512, 4);   // 4 MiB
   const std::string large = OnnxMatMulChain(2048, 4);  // 64 MiB
-  const std::string broken = OnnxBuilder().Input("X", 1, {"n"}).Node("NoSuchOp", {"X"}, {"Y"}).Output("Y", 1, {"n"}).Build();
+  const std::string broken =
+      OnnxBuilder().Input("X", 1, {"n"}).Node("NoSuchOp", {"X"}, {"Y"}).Output("Y", 1, {"n"}).Build();
 #ifdef TIDEMARK_SANITIZED
   const int many = 20;
 #else

@@ -87,13 +87,12 @@ absl::Status OrtInstance::Run(Execution& request) {
   request.infer_start_nanos = NowNanos();
   absl::Status status;
   {
-    const ScopedOnCancel stop(request.cancel, [this] {
-      static_cast<void>(runtime_.Take(api_.RunOptionsSetTerminate(run_options_)));
-    });
-    status = runtime_.Take(api_.Run(model_.session().get(), run_options_, call.input_names.data(), call.inputs.data(),
-                                    call.inputs.size(), call.output_names.data(), call.output_names.size(),
-                                    call.outputs.data()),
-                           absl::StatusCode::kInvalidArgument);
+    const ScopedOnCancel stop(request.cancel,
+                              [this] { static_cast<void>(runtime_.Take(api_.RunOptionsSetTerminate(run_options_))); });
+    status = runtime_.Take(
+        api_.Run(model_.session().get(), run_options_, call.input_names.data(), call.inputs.data(), call.inputs.size(),
+                 call.output_names.data(), call.output_names.size(), call.outputs.data()),
+        absl::StatusCode::kInvalidArgument);
   }
   request.infer_end_nanos = NowNanos();
   if (request.cancel != nullptr && request.cancel->cancelled()) {
@@ -141,9 +140,9 @@ absl::StatusOr<OrtValuePtr> OrtInstance::MakeInput(const InputTensor& input, con
     data = call->copies.emplace_back(input.data.begin(), input.data.end()).data();
   }
   ort::Value* value = nullptr;
-  RETURN_IF_ORT_ERROR(runtime_, api_.CreateTensorWithDataAsOrtValue(runtime_.memory_info(), data, input.data.size(),
-                                                                    shape.data(), shape.size(), plan.element_type,
-                                                                    &value));
+  RETURN_IF_ORT_ERROR(runtime_,
+                      api_.CreateTensorWithDataAsOrtValue(runtime_.memory_info(), data, input.data.size(), shape.data(),
+                                                          shape.size(), plan.element_type, &value));
   return OrtValuePtr(value, {&api_});
 }
 
@@ -171,8 +170,8 @@ absl::StatusOr<OrtValuePtr> OrtInstance::MakeStrings(const InputTensor& input, s
     if (!element.empty()) std::memcpy(target, element.data(), element.size());
   }
   if (!data.empty()) {
-    return absl::InvalidArgumentError(fmt::format("input '{}' has {} bytes more than its {} elements", input.name,
-                                                  data.size(), *count));
+    return absl::InvalidArgumentError(
+        fmt::format("input '{}' has {} bytes more than its {} elements", input.name, data.size(), *count));
   }
   return value;
 }
@@ -207,9 +206,9 @@ absl::Status OrtInstance::MakeOutputs(const Execution& request, Call* call) {
     const Shape shown = plan.scalar ? Shape{1} : shape;
     ASSIGN_OR_RETURN(const std::span<std::byte> target,
                      request.outputs->Allocate(index, plan.data_type, AsSpan(shown), static_cast<std::size_t>(*bytes)));
-    RETURN_IF_ORT_ERROR(runtime_, api_.CreateTensorWithDataAsOrtValue(
-                                      runtime_.memory_info(), target.data(), target.size(), shape.data(), shape.size(),
-                                      plan.element_type, &call->outputs.back()));
+    RETURN_IF_ORT_ERROR(runtime_, api_.CreateTensorWithDataAsOrtValue(runtime_.memory_info(), target.data(),
+                                                                      target.size(), shape.data(), shape.size(),
+                                                                      plan.element_type, &call->outputs.back()));
     call->in_place.back() = true;
   }
   return absl::OkStatus();
@@ -233,12 +232,13 @@ absl::Status OrtInstance::TakeOutput(const Execution& request, std::size_t index
   if (plan.data_type == DataType::kBytes) return TakeStrings(request, index, AsSpan(shape), value);
   const std::optional<std::int64_t> bytes = TensorByteSize(plan.data_type, AsSpan(shape));
   if (!bytes.has_value()) {
-    return absl::InternalError(fmt::format("output '{}' has a shape without end: {}", plan.name, ShapeText(AsSpan(shape))));
+    return absl::InternalError(
+        fmt::format("output '{}' has a shape without end: {}", plan.name, ShapeText(AsSpan(shape))));
   }
   void* data = nullptr;
   RETURN_IF_ORT_ERROR(runtime_, api_.GetTensorMutableData(value, &data));
-  ASSIGN_OR_RETURN(const std::span<std::byte> target, request.outputs->Allocate(index, plan.data_type, AsSpan(shape),
-                                                                                static_cast<std::size_t>(*bytes)));
+  ASSIGN_OR_RETURN(const std::span<std::byte> target,
+                   request.outputs->Allocate(index, plan.data_type, AsSpan(shape), static_cast<std::size_t>(*bytes)));
   if (*bytes > 0) std::memcpy(target.data(), data, static_cast<std::size_t>(*bytes));
   return absl::OkStatus();
 }

@@ -105,15 +105,15 @@ absl::Status OrtRuntime::OpenLibrary(const std::filesystem::path& library) {
 
 absl::Status OrtRuntime::MakeEnvironment() {
   ASSIGN_OR_RETURN(heap_, EngineHeap::Create(resident_, 0));
-  ASSIGN_OR_RETURN(memory_info_handle_,
-                   resident_.Acquire(
-                       ResourceKind::kEngineObject, kHost, 0, "memory description",
-                       [&] { return Take(api_.CreateCpuMemoryInfo(ort::kDeviceAllocator, ort::kDefaultMemory,
-                                                                  &memory_info_)); },
-                       [this] {
-                         api_.ReleaseMemoryInfo(memory_info_);
-                         return absl::OkStatus();
-                       }));
+  ASSIGN_OR_RETURN(
+      memory_info_handle_,
+      resident_.Acquire(
+          ResourceKind::kEngineObject, kHost, 0, "memory description",
+          [&] { return Take(api_.CreateCpuMemoryInfo(ort::kDeviceAllocator, ort::kDefaultMemory, &memory_info_)); },
+          [this] {
+            api_.ReleaseMemoryInfo(memory_info_);
+            return absl::OkStatus();
+          }));
   allocator_ = std::make_unique<HeapAllocator>();
   allocator_->base.alloc = &HeapAllocator::Allocate;
   allocator_->base.reserve = &HeapAllocator::Allocate;
@@ -121,17 +121,16 @@ absl::Status OrtRuntime::MakeEnvironment() {
   allocator_->base.info = &HeapAllocator::Info;
   allocator_->fallback = heap_.get();
   allocator_->memory_info = memory_info_;
-  ASSIGN_OR_RETURN(env_handle_,
-                   resident_.Acquire(
-                       ResourceKind::kEngineObject, kHost, 0, "environment",
-                       [&] {
-                         return Take(api_.CreateEnvWithCustomLogger(&WriteEngineLog, nullptr, ort::kLogWarning,
-                                                                    "tidemark", &env_));
-                       },
-                       [this] {
-                         api_.ReleaseEnv(env_);
-                         return absl::OkStatus();
-                       }));
+  ASSIGN_OR_RETURN(env_handle_, resident_.Acquire(
+                                    ResourceKind::kEngineObject, kHost, 0, "environment",
+                                    [&] {
+                                      return Take(api_.CreateEnvWithCustomLogger(&WriteEngineLog, nullptr,
+                                                                                 ort::kLogWarning, "tidemark", &env_));
+                                    },
+                                    [this] {
+                                      api_.ReleaseEnv(env_);
+                                      return absl::OkStatus();
+                                    }));
   return Take(api_.RegisterAllocator(env_, allocator()));
 }
 

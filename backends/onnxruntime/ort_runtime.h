@@ -19,9 +19,11 @@ struct OrtDeleter {
   void operator()(T* object) const { (api->*Release)(object); }
 };
 using OrtValuePtr = std::unique_ptr<ort::Value, OrtDeleter<ort::Value, &ort::Api::ReleaseValue>>;
-using OrtTensorInfoPtr = std::unique_ptr<ort::TensorInfo, OrtDeleter<ort::TensorInfo, &ort::Api::ReleaseTensorTypeAndShapeInfo>>;
+using OrtTensorInfoPtr =
+    std::unique_ptr<ort::TensorInfo, OrtDeleter<ort::TensorInfo, &ort::Api::ReleaseTensorTypeAndShapeInfo>>;
 using OrtTypeInfoPtr = std::unique_ptr<ort::TypeInfo, OrtDeleter<ort::TypeInfo, &ort::Api::ReleaseTypeInfo>>;
-using OrtOptionsPtr = std::unique_ptr<ort::SessionOptions, OrtDeleter<ort::SessionOptions, &ort::Api::ReleaseSessionOptions>>;
+using OrtOptionsPtr =
+    std::unique_ptr<ort::SessionOptions, OrtDeleter<ort::SessionOptions, &ort::Api::ReleaseSessionOptions>>;
 
 // While one of these lives on a thread, the engine's memory on that thread comes from `heap`.
 class ScopedHeap {

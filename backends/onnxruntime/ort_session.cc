@@ -230,8 +230,7 @@ absl::Status OrtSession::Configure(ort::SessionOptions* native, const Options& o
   RETURN_IF_ORT_ERROR(runtime_, api.SetSessionExecutionMode(native, settings.parallel ? 1 : 0));
   RETURN_IF_ORT_ERROR(runtime_, api.SetSessionGraphOptimizationLevel(native, settings.graph_level));
   RETURN_IF_ORT_ERROR(runtime_, api.DisableCpuMemArena(native));
-  RETURN_IF_ORT_ERROR(runtime_,
-                      settings.memory_pattern ? api.EnableMemPattern(native) : api.DisableMemPattern(native));
+  RETURN_IF_ORT_ERROR(runtime_, settings.memory_pattern ? api.EnableMemPattern(native) : api.DisableMemPattern(native));
   std::vector<std::pair<std::string, std::string>> entries = {{"session.use_env_allocators", "1"},
                                                               {"session.intra_op.allow_spinning", "0"},
                                                               {"session.inter_op.allow_spinning", "0"}};
@@ -241,7 +240,8 @@ absl::Status OrtSession::Configure(ort::SessionOptions* native, const Options& o
           "model '{}': parameter '{}' cannot be set: the server keeps account of the engine's memory and files by it",
           options.name, key));
     }
-    const auto ours = std::find_if(entries.begin(), entries.end(), [&name = key](const auto& entry) { return entry.first == name; });
+    const auto ours =
+        std::find_if(entries.begin(), entries.end(), [&name = key](const auto& entry) { return entry.first == name; });
     if (ours != entries.end()) {
       ours->second = value;
     } else {
@@ -256,8 +256,8 @@ absl::Status OrtSession::Configure(ort::SessionOptions* native, const Options& o
   return runtime_.Take(api.SessionOptionsSetCustomJoinThreadFn(native, &Threads::Join));
 }
 
-absl::Status OrtSession::Make(ort::SessionOptions* native, std::span<const std::byte> bytes,
-                              std::uint64_t mapped_bytes, const Options& options) {
+absl::Status OrtSession::Make(ort::SessionOptions* native, std::span<const std::byte> bytes, std::uint64_t mapped_bytes,
+                              const Options& options) {
   const ort::Api& api = runtime_.api();
   if (mapped_bytes > 0) {
     // The engine maps the files itself, as part of the session; this row stands for that.
@@ -274,8 +274,8 @@ absl::Status OrtSession::Make(ort::SessionOptions* native, std::span<const std::
   absl::StatusOr<Scope::Handle> handle = scope_.Acquire(
       ResourceKind::kEngineObject, kHost, 0, "session",
       [&] {
-        return Explain(runtime_.Take(
-            api.CreateSessionFromArray(runtime_.env(), bytes.data(), bytes.size(), native, &session_)));
+        return Explain(
+            runtime_.Take(api.CreateSessionFromArray(runtime_.env(), bytes.data(), bytes.size(), native, &session_)));
       },
       [this] {
         runtime_.api().ReleaseSession(session_);
@@ -338,12 +338,12 @@ absl::Status CheckExternalFiles(const OnnxFacts& facts, const std::filesystem::p
     }
     const fs::path real_root = fs::canonical(root, error);
     const bool inside =
-        !leads_out && std::mismatch(real_root.begin(), real_root.end(), real.begin(), real.end()).first ==
-                          real_root.end();
+        !leads_out &&
+        std::mismatch(real_root.begin(), real_root.end(), real.begin(), real.end()).first == real_root.end();
     if (!inside) {
-      return absl::InvalidArgumentError(fmt::format(
-          "'{}' keeps weights in '{}', which leads out of the model's directory '{}'", model.string(), name,
-          root.string()));
+      return absl::InvalidArgumentError(
+          fmt::format("'{}' keeps weights in '{}', which leads out of the model's directory '{}'", model.string(), name,
+                      root.string()));
     }
   }
   return absl::OkStatus();

@@ -40,7 +40,7 @@ class OrtSession {
  public:
   OrtSession(Private, OrtRuntime& runtime, Scope& scope);
   struct Options {
-    std::string name;         // for the engine's log
+    std::string name;  // for the engine's log
     SessionSettings settings;
     WeightsIn weights = WeightsIn::kPrivateFile;
     std::size_t heap_cache_bytes = 0;

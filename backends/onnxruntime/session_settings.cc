@@ -1,8 +1,8 @@
 #include "backends/onnxruntime/session_settings.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <optional>
 
 #include "base/log.h"
@@ -41,8 +41,8 @@ absl::Status ReadThreads(const inference::ModelConfig& config, const char* key, 
   if (text == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const int value, ReadInt(*text));
   if (value > kMaxThreads) {
-    return absl::InvalidArgumentError(
-        fmt::format("model '{}': parameter '{}' is {}, but must be at most {}", config.name(), key, value, kMaxThreads));
+    return absl::InvalidArgumentError(fmt::format("model '{}': parameter '{}' is {}, but must be at most {}",
+                                                  config.name(), key, value, kMaxThreads));
   }
   // 0 and below mean "the engine decides" in Triton, which takes every core; here one thread unless asked for more.
   *threads = std::max(value, 1);

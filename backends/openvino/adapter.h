@@ -28,11 +28,11 @@ struct OpenVinoOutcome {
 
 // One input or output of a model.
 struct OpenVinoPort {
-  std::vector<std::string> names;            // all names of the tensor, the one to show first; never empty
-  DataType data_type = DataType::kInvalid;   // kInvalid: the protocol has no such type
-  std::string type_name;                     // the engine's name of the type: "f32", "f8e4m3"
+  std::vector<std::string> names;           // all names of the tensor, the one to show first; never empty
+  DataType data_type = DataType::kInvalid;  // kInvalid: the protocol has no such type
+  std::string type_name;                    // the engine's name of the type: "f32", "f8e4m3"
   bool known_rank = false;
-  std::vector<std::int64_t> dims;            // -1 = dynamic; empty for a scalar or an unknown rank
+  std::vector<std::int64_t> dims;  // -1 = dynamic; empty for a scalar or an unknown rank
 };
 
 // How to compile. Everything is said explicitly, nothing is left to the engine's guess.

@@ -41,14 +41,12 @@ std::string Bytes(int field, std::string_view content) {
   return out;
 }
 
-std::string Number(int field, int value) {
-  return {static_cast<char>(field << 3), static_cast<char>(value)};
-}
+std::string Number(int field, int value) { return {static_cast<char>(field << 3), static_cast<char>(value)}; }
 
 // onnx.ValueInfoProto of an FP32 tensor [n,n].
 std::string Value(std::string_view name) {
-  const std::string dim = Bytes(1, Bytes(2, "n"));                              // shape.dim.dim_param
-  const std::string tensor = Number(1, 1) + Bytes(2, dim + dim);                // elem_type FLOAT, shape
+  const std::string dim = Bytes(1, Bytes(2, "n"));                // shape.dim.dim_param
+  const std::string tensor = Number(1, 1) + Bytes(2, dim + dim);  // elem_type FLOAT, shape
   return Bytes(1, name) + Bytes(2, Bytes(1, tensor));
 }
 

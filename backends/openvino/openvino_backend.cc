@@ -60,8 +60,8 @@ absl::StatusOr<OpenVinoAdapter*> OpenAdapter(Scope& resident, const std::filesys
                        [&]() -> absl::Status {
                          slot->reset(factory(kOpenVinoAdapterVersion));
                          if (*slot != nullptr) return absl::OkStatus();
-                         return absl::UnavailableError(
-                             fmt::format("the openvino adapter '{}' is of another build than the server", path.string()));
+                         return absl::UnavailableError(fmt::format(
+                             "the openvino adapter '{}' is of another build than the server", path.string()));
                        },
                        [slot] {
                          slot->reset();
@@ -75,8 +75,9 @@ absl::StatusOr<OpenVinoAdapter*> OpenAdapter(Scope& resident, const std::filesys
 absl::Status RunBuiltIn(OpenVinoAdapter& adapter, Scope& resident, const std::string& text) {
   Scope scope(resident, "built-in model");
   constexpr std::string_view kWhat = "the openvino engine cannot run its built-in model";
-  ASSIGN_OR_RETURN(OpenVinoCore* const core,
-                   HoldOpenVino<OpenVinoCore>(scope, 0, "core", kWhat, [&](auto* made) { return adapter.CreateCore(made); }));
+  ASSIGN_OR_RETURN(OpenVinoCore* const core, HoldOpenVino<OpenVinoCore>(scope, 0, "core", kWhat, [&](auto* made) {
+                     return adapter.CreateCore(made);
+                   }));
   ASSIGN_OR_RETURN(OpenVinoNetwork* const network,
                    HoldOpenVino<OpenVinoNetwork>(scope, 0, "read model", kWhat,
                                                  [&](auto* made) { return core->ReadText(text, made); }));
@@ -88,7 +89,7 @@ absl::Status RunBuiltIn(OpenVinoAdapter& adapter, Scope& resident, const std::st
                    HoldOpenVino<OpenVinoRequest>(scope, 0, "infer request", kWhat,
                                                  [&](auto* made) { return compiled->CreateRequest(made); }));
   constexpr std::array<std::int64_t, 2> kShape = {kBuiltInWidth, kBuiltInWidth};
-  const std::array<float, kBuiltInWidth * kBuiltInWidth> zeros = {};
+  const std::array<float, kBuiltInWidth* kBuiltInWidth> zeros = {};
   for (std::size_t port = 0; port < network->inputs().size(); ++port) {
     RETURN_IF_ERROR(OpenVinoStatus(request->SetInput(port, kShape, zeros.data(), sizeof(zeros)), kWhat));
   }

@@ -71,8 +71,8 @@ absl::Status ReadPrecision(const inference::ModelConfig& config, const BackendSe
   if (const auto value = Lookup(config, settings, {"INFERENCE_PRECISION_HINT"})) {
     *precision = Lower(*value);
     if (*precision != "f32" && *precision != "f16" && *precision != "bf16" && *precision != "dynamic") {
-      return absl::InvalidArgumentError(fmt::format(
-          "parameter 'INFERENCE_PRECISION_HINT' must be f32, f16, bf16 or dynamic, got '{}'", *value));
+      return absl::InvalidArgumentError(
+          fmt::format("parameter 'INFERENCE_PRECISION_HINT' must be f32, f16, bf16 or dynamic, got '{}'", *value));
     }
     return absl::OkStatus();
   }
@@ -92,8 +92,8 @@ absl::Status RefuseParameters(const inference::ModelConfig& config) {
     const bool device = key == "TARGET_DEVICE" && value != "cpu";
     const bool switched_on = (key == "RESHAPE_IO_LAYOUTS" || key == "ENABLE_BATCH_PADDING") && value == "yes";
     if (device || switched_on || key == "CPU_EXTENSION_PATH") {
-      return absl::UnimplementedError(fmt::format("parameter '{}' = '{}' is not supported by the openvino backend", key,
-                                                  parameter.string_value()));
+      return absl::UnimplementedError(
+          fmt::format("parameter '{}' = '{}' is not supported by the openvino backend", key, parameter.string_value()));
     }
     if (key == "SKIP_OV_DYNAMIC_BATCHSIZE" || key == "SKIP_DYNAMIC_BATCHSIZE" || key == "CPU_BIND_THREAD" ||
         key == "COMPILATION_NUM_THREADS") {
@@ -112,8 +112,8 @@ template <typename Tensor>
 absl::Status FillTensor(const OpenVinoPort& port, std::string_view direction, bool batching, Tensor* tensor) {
   tensor->set_name(port.names.front());
   if (port.data_type == DataType::kInvalid) {
-    return absl::UnimplementedError(fmt::format("Unsupported OpenVINO type '{}' for {} '{}'", port.type_name, direction,
-                                                port.names.front()));
+    return absl::UnimplementedError(
+        fmt::format("Unsupported OpenVINO type '{}' for {} '{}'", port.type_name, direction, port.names.front()));
   }
   if (!port.known_rank) {
     return absl::InvalidArgumentError(
@@ -157,9 +157,9 @@ absl::Status RefuseFeatures(const inference::ModelConfig& config) {
   for (const auto& input : config.input()) {
     if (input.allow_ragged_batch()) return refuse(fmt::format("ragged batches (input '{}')", input.name()));
     if (input.optional()) {
-      return absl::InvalidArgumentError(fmt::format(
-          "'optional' is set to true for input '{}' while the backend model doesn't support optional input",
-          input.name()));
+      return absl::InvalidArgumentError(
+          fmt::format("'optional' is set to true for input '{}' while the backend model doesn't support optional input",
+                      input.name()));
     }
   }
   return absl::OkStatus();
@@ -251,8 +251,8 @@ absl::StatusOr<OpenVinoOptions> ReadOpenVinoOptions(const inference::ModelConfig
   OpenVinoOptions options;
   OpenVinoSettings& settings = options.settings;
   RETURN_IF_ERROR(ReadPrecision(config, backend_settings, &settings.inference_precision));
-  RETURN_IF_ERROR(ReadCount(config, backend_settings, {"INFERENCE_NUM_THREADS", "CPU_THREADS_NUM"},
-                            &settings.inference_threads));
+  RETURN_IF_ERROR(
+      ReadCount(config, backend_settings, {"INFERENCE_NUM_THREADS", "CPU_THREADS_NUM"}, &settings.inference_threads));
   RETURN_IF_ERROR(ReadCount(config, backend_settings, {"NUM_STREAMS", "CPU_THROUGHPUT_STREAMS"}, &settings.streams));
   // One thread for each stream is the least that the engine can work with.
   settings.inference_threads = std::max(settings.inference_threads, settings.streams);

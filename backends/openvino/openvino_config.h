@@ -40,7 +40,7 @@ struct OpenVinoBinding {
 // Checks names, types and shapes against the model, and refuses what the engine would answer wrongly or die of: string
 // tensors, and 64-bit outputs unless `allow_narrow_integers`.
 absl::StatusOr<OpenVinoBinding> BindOpenVinoConfig(const std::vector<OpenVinoPort>& inputs,
-                                                   const std::vector<OpenVinoPort>& outputs,
-                                                   bool allow_narrow_integers, const inference::ModelConfig& config);
+                                                   const std::vector<OpenVinoPort>& outputs, bool allow_narrow_integers,
+                                                   const inference::ModelConfig& config);
 
 }  // namespace tidemark

@@ -58,9 +58,10 @@ TEST(OpenVinoOptions, DefaultsAreFp32OneThreadOneStream) {
 
 TEST(OpenVinoOptions, ModelsParametersWinOverTheBackendsSettings) {
   const auto config = Config("parameters { key: 'CPU_THREADS_NUM' value { string_value: '3' } }");
-  const auto options = ReadOpenVinoOptions(
-      config, {{"INFERENCE_NUM_THREADS", "2"}, {"NUM_STREAMS", "2"}, {"INFERENCE_PRECISION_HINT", "BF16"},
-               {"allow_narrow_integers", "true"}});
+  const auto options = ReadOpenVinoOptions(config, {{"INFERENCE_NUM_THREADS", "2"},
+                                                    {"NUM_STREAMS", "2"},
+                                                    {"INFERENCE_PRECISION_HINT", "BF16"},
+                                                    {"allow_narrow_integers", "true"}});
   ASSERT_TRUE(options.ok());
   EXPECT_EQ(options->settings.inference_threads, 3);
   EXPECT_EQ(options->settings.streams, 2);
@@ -100,8 +101,9 @@ TEST(OpenVinoCompletion, OneStaticFirstDimensionMeansNoBatching) {
   EXPECT_THAT(config.input(0).dims(), ElementsAre(-1, -1));
   EXPECT_TRUE(BindOpenVinoConfig(kInputs, outputs, false, config).ok());
   config = Config("max_batch_size: 8");
-  EXPECT_EQ(Text(CompleteOpenVinoConfig(kInputs, outputs, 4, &config)),
-            "autofill failed for model 'm': model does not support batching while non-zero max_batch_size is specified");
+  EXPECT_EQ(
+      Text(CompleteOpenVinoConfig(kInputs, outputs, 4, &config)),
+      "autofill failed for model 'm': model does not support batching while non-zero max_batch_size is specified");
 }
 
 TEST(OpenVinoCompletion, CompleteConfigurationIsLeftAlone) {
@@ -126,12 +128,14 @@ TEST(OpenVinoBinding, MismatchesHaveTritonsTexts) {
             "unexpected inference input 'C', allowed inputs are: A, B");
   EXPECT_EQ(BindError(batch + kA + kB + "output { name: 'Z' data_type: TYPE_FP32 dims: 4 }"),
             "unexpected inference output 'Z', allowed outputs are: Y");
-  EXPECT_EQ(BindError(batch + kA + kB + "output { name: 'Y' data_type: TYPE_FP16 dims: 4 }"),
-            "unable to load model 'm', configuration expects datatype TYPE_FP16 for output 'Y', model provides TYPE_FP32");
+  EXPECT_EQ(
+      BindError(batch + kA + kB + "output { name: 'Y' data_type: TYPE_FP16 dims: 4 }"),
+      "unable to load model 'm', configuration expects datatype TYPE_FP16 for output 'Y', model provides TYPE_FP32");
   // An output's -1 must be the model's, an input's may not stand for a fixed dimension either.
   EXPECT_THAT(BindError(batch + kA + kB + "output { name: 'Y' data_type: TYPE_FP32 dims: -1 }"),
               HasSubstr("making complete shape [-1,-1])"));
-  EXPECT_THAT(BindError(batch + kA + "input { name: 'B' data_type: TYPE_FP32 dims: -1 }" + kY), HasSubstr("tensor 'B'"));
+  EXPECT_THAT(BindError(batch + kA + "input { name: 'B' data_type: TYPE_FP32 dims: -1 }" + kY),
+              HasSubstr("tensor 'B'"));
   EXPECT_THAT(BindError(std::string(kA) + kB + kY),
               HasSubstr("the model expects 2 dimensions (shape [-1,-1]) but the model configuration specifies 1 "
                         "dimensions (shape [-1])"));
@@ -141,7 +145,8 @@ TEST(OpenVinoBinding, MismatchesHaveTritonsTexts) {
 }
 
 TEST(OpenVinoBinding, RefusesWhatTheEngineAnswersWrongly) {
-  const std::string pass = "input { name: 'X' data_type: TYPE_INT64 dims: 4 } output { name: 'Y' data_type: TYPE_INT64 dims: 4 }";
+  const std::string pass =
+      "input { name: 'X' data_type: TYPE_INT64 dims: 4 } output { name: 'Y' data_type: TYPE_INT64 dims: 4 }";
   const std::vector<OpenVinoPort> in = {Port("X", DataType::kInt64, {4})};
   const std::vector<OpenVinoPort> out = {Port("Y", DataType::kInt64, {4})};
   EXPECT_THAT(BindError(pass, in, out), HasSubstr("output 'Y' has datatype TYPE_INT64"));

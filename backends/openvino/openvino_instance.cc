@@ -22,9 +22,9 @@ absl::StatusOr<Shape> CheckInput(const InputTensor& input, const Tensor& tensor)
   }
   const auto bytes = TensorByteSize(input.data_type, AsSpan(input.shape));
   if (!bytes || static_cast<std::size_t>(*bytes) != input.data.size()) {
-    return absl::InvalidArgumentError(fmt::format("inference input '{}' of shape {} and type {} has {} bytes, expected {}",
-                                                  tensor.name, ShapeText(AsSpan(input.shape)),
-                                                  ProtocolName(input.data_type), input.data.size(), bytes.value_or(-1)));
+    return absl::InvalidArgumentError(fmt::format(
+        "inference input '{}' of shape {} and type {} has {} bytes, expected {}", tensor.name,
+        ShapeText(AsSpan(input.shape)), ProtocolName(input.data_type), input.data.size(), bytes.value_or(-1)));
   }
   if (!tensor.known_rank) return input.shape;
   if (tensor.shape.empty() && input.shape == tensor.scalar_shape) return Shape();
@@ -49,8 +49,7 @@ absl::StatusOr<std::unique_ptr<BackendInstance>> OpenVinoInstance::Create(const 
   auto instance = std::make_unique<OpenVinoInstance>(Private(), model, name);
   instance->lent_.resize(model.outputs().size());
   const std::string what = fmt::format("unable to create instance '{}'", name);
-  ASSIGN_OR_RETURN(instance->request_,
-                   HoldOpenVino<OpenVinoRequest>(scope, 0, "infer request", what, [&](auto* made) {
+  ASSIGN_OR_RETURN(instance->request_, HoldOpenVino<OpenVinoRequest>(scope, 0, "infer request", what, [&](auto* made) {
                      return model.compiled().CreateRequest(made);
                    }));
   return instance;
@@ -163,9 +162,8 @@ absl::Status OpenVinoInstance::CopyOutputs(const Execution& execution) {
     }
     if (lent_[i] != nullptr) {
       if (made.data == lent_[i] && made.bytes == tensor.static_bytes) continue;
-      return absl::InternalError(
-          fmt::format("instance '{}': the engine did not write output '{}' to the memory it was given", name_,
-                      tensor.name));
+      return absl::InternalError(fmt::format(
+          "instance '{}': the engine did not write output '{}' to the memory it was given", name_, tensor.name));
     }
     Shape shape(made.shape.begin(), made.shape.end());
     if (shape.empty() && !tensor.scalar_shape.empty()) shape = tensor.scalar_shape;

@@ -23,8 +23,9 @@ absl::StatusOr<std::filesystem::path> FindArtifact(const ModelArtifact& artifact
       config.default_model_filename().empty() ? "model.xml" : config.default_model_filename();
   const std::filesystem::path normal = file.lexically_normal();
   if (normal.is_absolute() || normal.empty() || *normal.begin() == "..") {
-    return absl::InvalidArgumentError(fmt::format("model '{}': default_model_filename '{}' leads out of the version's directory",
-                                                  artifact.model_name, file.string()));
+    return absl::InvalidArgumentError(
+        fmt::format("model '{}': default_model_filename '{}' leads out of the version's directory", artifact.model_name,
+                    file.string()));
   }
   std::error_code error;
   const std::filesystem::path path = artifact.version_directory / normal;
@@ -66,10 +67,14 @@ absl::Status CheckCancelled(const ModelArtifact& artifact, const Scope& scope) {
 absl::Status OpenVinoStatus(const OpenVinoOutcome& outcome, std::string_view what) {
   const auto text = [&] { return fmt::format("{}: openvino error: {}", what, outcome.text); };
   switch (outcome.code) {
-    case OpenVinoOutcome::Code::kOk: return absl::OkStatus();
-    case OpenVinoOutcome::Code::kCancelled: return absl::CancelledError(text());
-    case OpenVinoOutcome::Code::kOutOfMemory: return absl::ResourceExhaustedError(text());
-    case OpenVinoOutcome::Code::kFailed: break;
+    case OpenVinoOutcome::Code::kOk:
+      return absl::OkStatus();
+    case OpenVinoOutcome::Code::kCancelled:
+      return absl::CancelledError(text());
+    case OpenVinoOutcome::Code::kOutOfMemory:
+      return absl::ResourceExhaustedError(text());
+    case OpenVinoOutcome::Code::kFailed:
+      break;
   }
   return absl::InternalError(text());
 }
@@ -89,25 +94,22 @@ absl::StatusOr<std::unique_ptr<OpenVinoModel>> OpenVinoModel::Create(OpenVinoAda
                      return adapter.CreateCore(made);
                    }));
   Scope::Handle network_row = nullptr;
-  ASSIGN_OR_RETURN(OpenVinoNetwork* const network,
-                   HoldOpenVino<OpenVinoNetwork>(
-                       scope, 0, "read model", what, [&](auto* made) { return core->Read(path.string(), made); },
-                       &network_row));
+  ASSIGN_OR_RETURN(
+      OpenVinoNetwork* const network,
+      HoldOpenVino<OpenVinoNetwork>(
+          scope, 0, "read model", what, [&](auto* made) { return core->Read(path.string(), made); }, &network_row));
   if (artifact.auto_complete) {
     ASSIGN_OR_RETURN(const int max_batch_size, DefaultMaxBatchSize(backend_settings));
-    RETURN_IF_ERROR(
-        CompleteOpenVinoConfig(network->inputs(), network->outputs(), max_batch_size, &model->config_));
+    RETURN_IF_ERROR(CompleteOpenVinoConfig(network->inputs(), network->outputs(), max_batch_size, &model->config_));
   }
-  ASSIGN_OR_RETURN(const OpenVinoBinding binding,
-                   BindOpenVinoConfig(network->inputs(), network->outputs(), options.allow_narrow_integers,
-                                      model->config_));
+  ASSIGN_OR_RETURN(const OpenVinoBinding binding, BindOpenVinoConfig(network->inputs(), network->outputs(),
+                                                                     options.allow_narrow_integers, model->config_));
   model->Describe(*network, binding);
   // The engine cannot be stopped while it compiles: the last moment to stop is here.
   RETURN_IF_ERROR(CheckCancelled(artifact, scope));
-  ASSIGN_OR_RETURN(model->compiled_,
-                   HoldOpenVino<OpenVinoCompiled>(
-                       scope, network->constant_bytes(), "compiled model", what,
-                       [&](auto* made) { return core->Compile(*network, options.settings, made); }));
+  ASSIGN_OR_RETURN(model->compiled_, HoldOpenVino<OpenVinoCompiled>(
+                                         scope, network->constant_bytes(), "compiled model", what,
+                                         [&](auto* made) { return core->Compile(*network, options.settings, made); }));
   scope.Release(network_row);
   RETURN_IF_ERROR(CheckCancelled(artifact, scope));
   LOG_VERBOSE(1, "model '{}': openvino, precision {}, {} thread(s), {} stream(s)", artifact.model_name,

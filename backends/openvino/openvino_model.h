@@ -27,14 +27,13 @@ absl::StatusOr<Stage*> HoldOpenVino(Scope& scope, std::uint64_t bytes, std::stri
                                     Create&& create, Scope::Handle* handle = nullptr) {
   // Shared between this call and the row's release, which is the last owner.
   const auto slot = std::make_shared<std::unique_ptr<Stage>>();
-  ASSIGN_OR_RETURN(const Scope::Handle held,
-                   scope.Acquire(
-                       ResourceKind::kEngineObject, kHost, bytes, site,
-                       [&] { return OpenVinoStatus(create(slot.get()), what); },
-                       [slot] {
-                         slot->reset();
-                         return absl::OkStatus();
-                       }));
+  ASSIGN_OR_RETURN(const Scope::Handle held, scope.Acquire(
+                                                 ResourceKind::kEngineObject, kHost, bytes, site,
+                                                 [&] { return OpenVinoStatus(create(slot.get()), what); },
+                                                 [slot] {
+                                                   slot->reset();
+                                                   return absl::OkStatus();
+                                                 }));
   if (handle != nullptr) *handle = held;
   return slot->get();
 }
@@ -62,7 +61,7 @@ class OpenVinoModel final : public BackendModel {
     std::string name;
     DataType data_type = DataType::kInvalid;
     std::size_t port = 0;
-    Shape shape;                  // the model's, -1 = dynamic
+    Shape shape;  // the model's, -1 = dynamic
     bool known_rank = false;
     std::size_t static_bytes = 0;  // outputs: exact size; 0 when it is only known after the inference
     Shape scalar_shape;            // the declared shape of a scalar that is served as [1]
@@ -75,8 +74,8 @@ class OpenVinoModel final : public BackendModel {
   void Describe(const OpenVinoNetwork& network, const OpenVinoBinding& binding);
 
   inference::ModelConfig config_;
-  std::vector<Tensor> inputs_;   // in the order of config_.input
-  std::vector<Tensor> outputs_;  // in the order of config_.output
+  std::vector<Tensor> inputs_;            // in the order of config_.input
+  std::vector<Tensor> outputs_;           // in the order of config_.output
   OpenVinoCompiled* compiled_ = nullptr;  // held by the model's scope
 };
 

@@ -36,7 +36,9 @@ class EchoHandler : public HttpHandler {
 double CpuMicros() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto micros = [](const timeval& time) { return 1e6 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec); };
+  const auto micros = [](const timeval& time) {
+    return 1e6 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec);
+  };
   return micros(usage.ru_utime) + micros(usage.ru_stime);
 }
 

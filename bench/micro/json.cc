@@ -51,7 +51,8 @@ int main() {
        [&] {
          tidemark::JsonCursor cursor(text);
          tidemark::Buffer out;
-         if (!tidemark::ReadJsonTensor(cursor, tidemark::DataType::kFp32, "X", kCount, 1 << 30, pool, out).ok()) std::abort();
+         if (!tidemark::ReadJsonTensor(cursor, tidemark::DataType::kFp32, "X", kCount, 1 << 30, pool, out).ok())
+           std::abort();
        }},
       {"read: simdjson DOM",
        [&] {

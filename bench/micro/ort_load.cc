@@ -53,8 +53,8 @@ class Bench {
                      resident_.OpenLibrary(engines_ / "onnxruntime/libonnxruntime.so", "bench"));
     ASSIGN_OR_RETURN(void* const entry, resident_.Symbol(library, "OrtGetApiBase"));
     api_ = ort::Api::FromTable(reinterpret_cast<const ort::ApiBase* (*)()>(entry)()->get_api(ort::kApiVersion));
-    return Check(api_.CreateEnvWithCustomLogger(
-        [](void*, int, const char*, const char*, const char*, const char*) {}, nullptr, ort::kLogWarning, "bench", &env_));
+    return Check(api_.CreateEnvWithCustomLogger([](void*, int, const char*, const char*, const char*, const char*) {},
+                                                nullptr, ort::kLogWarning, "bench", &env_));
   }
 
   absl::Status Compare(const char* name, const std::string& bytes, int rounds) {
@@ -74,11 +74,12 @@ class Bench {
       ::malloc_trim(0);
       RETURN_IF_ERROR(Ours(completed, round < 0 ? nullptr : &with, nullptr));
     }
-    fmt::print("{:<8} bare load {:8.3f} unload {:6.3f} ms | without config {:8.3f} {:6.3f} ({:.2f}x) | with config "
-               "{:8.3f} {:6.3f} ({:.2f}x)\n",
-               name, Median(bare.load), Median(bare.unload), Median(without.load), Median(without.unload),
-               Median(without.load) / Median(bare.load), Median(with.load), Median(with.unload),
-               Median(with.load) / Median(bare.load));
+    fmt::print(
+        "{:<8} bare load {:8.3f} unload {:6.3f} ms | without config {:8.3f} {:6.3f} ({:.2f}x) | with config "
+        "{:8.3f} {:6.3f} ({:.2f}x)\n",
+        name, Median(bare.load), Median(bare.unload), Median(without.load), Median(without.unload),
+        Median(without.load) / Median(bare.load), Median(with.load), Median(with.unload),
+        Median(with.load) / Median(bare.load));
     return absl::OkStatus();
   }
 

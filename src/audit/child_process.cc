@@ -21,9 +21,7 @@
 namespace tidemark::audit {
 namespace {
 
-absl::Status Failed(std::string_view what, int error) {
-  return absl::ErrnoToStatus(error, std::string(what));
-}
+absl::Status Failed(std::string_view what, int error) { return absl::ErrnoToStatus(error, std::string(what)); }
 
 // Runs in the child between fork and exec: async-signal-safe calls only. Returns only when exec failed.
 void ExecChild(char* const* arguments, int log, pid_t parent) {

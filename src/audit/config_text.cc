@@ -26,8 +26,8 @@ std::string Quoted(const std::string& text) {
 // Text fields are quoted, enumerations and 64-bit numbers (which JSON may carry as text) are not.
 bool IsTextField(std::string_view key) {
   static constexpr std::array<std::string_view, 8> kText = {
-      "name", "platform", "backend", "default_model_filename", "label_filename", "string_value", "profile",
-      "host_policy"};
+      "name",           "platform",     "backend", "default_model_filename",
+      "label_filename", "string_value", "profile", "host_policy"};
   for (const std::string_view text : kText) {
     if (key == text) return true;
   }
@@ -80,10 +80,11 @@ absl::StatusOr<std::string> ConfigTextFromJson(std::string_view text) {
   const Json none = Json::array();
   const auto list = [&](const char* key) -> const Json& { return config.contains(key) ? config[key] : none; };
   Write(out, "input",
-        Chosen(list("input"), {"name", "data_type", "format", "dims", "reshape", "is_shape_tensor",
-                               "allow_ragged_batch", "optional"}), 0);
-  Write(out, "output", Chosen(list("output"), {"name", "data_type", "dims", "reshape", "label_filename",
-                                               "is_shape_tensor"}), 0);
+        Chosen(list("input"),
+               {"name", "data_type", "format", "dims", "reshape", "is_shape_tensor", "allow_ragged_batch", "optional"}),
+        0);
+  Write(out, "output",
+        Chosen(list("output"), {"name", "data_type", "dims", "reshape", "label_filename", "is_shape_tensor"}), 0);
   Write(out, "instance_group", Chosen(list("instance_group"), {"kind", "count", "gpus"}), 0);
   if (config.contains("parameters") && config["parameters"].is_object()) {
     for (const auto& [key, value] : config["parameters"].items()) {

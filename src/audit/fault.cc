@@ -66,13 +66,20 @@ absl::StatusOr<Fault> ParseFault(std::string_view name) {
 
 absl::StatusOr<std::string> BreakConfig(Fault fault, std::string_view config) {
   switch (fault) {
-    case Fault::kOutputDatatype: return ChangeFirstDatatype(config, "output");
-    case Fault::kOutputShape: return AppendDimension(config, "output");
-    case Fault::kInputDatatype: return ChangeFirstDatatype(config, "input");
-    case Fault::kMissingInput: return RemoveFirst(config, "input");
-    case Fault::kUnknownBackend: return ReplaceBackend(config, kNoSuchBackend);
-    case Fault::kConfigSyntax: return BreakSyntax(config);
-    default: return std::string(config);
+    case Fault::kOutputDatatype:
+      return ChangeFirstDatatype(config, "output");
+    case Fault::kOutputShape:
+      return AppendDimension(config, "output");
+    case Fault::kInputDatatype:
+      return ChangeFirstDatatype(config, "input");
+    case Fault::kMissingInput:
+      return RemoveFirst(config, "input");
+    case Fault::kUnknownBackend:
+      return ReplaceBackend(config, kNoSuchBackend);
+    case Fault::kConfigSyntax:
+      return BreakSyntax(config);
+    default:
+      return std::string(config);
   }
 }
 

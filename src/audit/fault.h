@@ -26,10 +26,10 @@ enum class Fault {
 
 struct FaultInfo {
   Fault fault;
-  std::string_view name;          // as on the command line
-  std::string_view what;          // one line of help
-  bool edits_config;              // else it edits the model file
-  std::string_view error_regex;   // case-insensitive; the error's own part must match. Empty for kNone
+  std::string_view name;         // as on the command line
+  std::string_view what;         // one line of help
+  bool edits_config;             // else it edits the model file
+  std::string_view error_regex;  // case-insensitive; the error's own part must match. Empty for kNone
 };
 
 std::span<const FaultInfo> AllFaults();

@@ -207,8 +207,7 @@ absl::Status CopyModel(const fs::path& repository, const std::string& model, con
   std::error_code error;
   const fs::path source = repository / model;
   if (model.empty() || model.find('/') != std::string::npos || !fs::is_directory(source, error)) {
-    return absl::NotFoundError(
-        fmt::format("the repository {} has no model '{}'", repository.string(), model));
+    return absl::NotFoundError(fmt::format("the repository {} has no model '{}'", repository.string(), model));
   }
   fs::copy(source, target / model, fs::copy_options::recursive, error);
   if (error) return FileError("copy", source, error);

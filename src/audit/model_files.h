@@ -50,7 +50,7 @@ class ModelFiles {
   absl::Status MendLeftovers();
 
   std::filesystem::path directory_;
-  std::map<std::filesystem::path, bool> broken_;  // path → whether there was an original
+  std::map<std::filesystem::path, bool> broken_;                            // path → whether there was an original
   std::map<std::filesystem::path, std::filesystem::file_time_type> times_;  // of the originals
   int mended_at_open_ = 0;
 };

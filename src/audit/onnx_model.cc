@@ -41,21 +41,36 @@ class Message {
 // TensorProto.DataType.
 int OnnxType(DataType type) {
   switch (type) {
-    case DataType::kFp32: return 1;
-    case DataType::kUint8: return 2;
-    case DataType::kInt8: return 3;
-    case DataType::kUint16: return 4;
-    case DataType::kInt16: return 5;
-    case DataType::kInt32: return 6;
-    case DataType::kInt64: return 7;
-    case DataType::kBytes: return 8;
-    case DataType::kBool: return 9;
-    case DataType::kFp16: return 10;
-    case DataType::kFp64: return 11;
-    case DataType::kUint32: return 12;
-    case DataType::kUint64: return 13;
-    case DataType::kBf16: return 16;
-    case DataType::kInvalid: return 0;
+    case DataType::kFp32:
+      return 1;
+    case DataType::kUint8:
+      return 2;
+    case DataType::kInt8:
+      return 3;
+    case DataType::kUint16:
+      return 4;
+    case DataType::kInt16:
+      return 5;
+    case DataType::kInt32:
+      return 6;
+    case DataType::kInt64:
+      return 7;
+    case DataType::kBytes:
+      return 8;
+    case DataType::kBool:
+      return 9;
+    case DataType::kFp16:
+      return 10;
+    case DataType::kFp64:
+      return 11;
+    case DataType::kUint32:
+      return 12;
+    case DataType::kUint64:
+      return 13;
+    case DataType::kBf16:
+      return 16;
+    case DataType::kInvalid:
+      return 0;
   }
   return 0;
 }
@@ -87,7 +102,8 @@ int TensorCount(const OnnxModelSpec& spec) { return spec.kind == OnnxModelSpec::
 }  // namespace
 
 absl::StatusOr<std::string> MakeOnnxModel(const OnnxModelSpec& spec) {
-  if (spec.elements < 1) return absl::InvalidArgumentError(fmt::format("{} elements; expected 1 or more", spec.elements));
+  if (spec.elements < 1)
+    return absl::InvalidArgumentError(fmt::format("{} elements; expected 1 or more", spec.elements));
   if (OnnxType(spec.dtype) == 0) return absl::InvalidArgumentError("no data type");
   const bool add = spec.kind == OnnxModelSpec::Kind::kAddSub;
   if (add && (spec.dtype == DataType::kBool || spec.dtype == DataType::kBytes)) {
@@ -113,7 +129,8 @@ absl::StatusOr<std::string> MakeOnnxModel(const OnnxModelSpec& spec) {
 }
 
 std::string MakeOnnxConfig(const OnnxModelSpec& spec, const std::string& name) {
-  std::string text = fmt::format("name: \"{}\"\nbackend: \"onnxruntime\"\nmax_batch_size: {}\n", name, spec.batch ? 8 : 0);
+  std::string text =
+      fmt::format("name: \"{}\"\nbackend: \"onnxruntime\"\nmax_batch_size: {}\n", name, spec.batch ? 8 : 0);
   for (const char* direction : {"input", "output"}) {
     const std::string_view prefix = direction[0] == 'i' ? "INPUT" : "OUTPUT";
     for (const std::string& tensor : Names(prefix, TensorCount(spec))) {

@@ -16,7 +16,8 @@ TEST(OnnxModel, BytesAreTheWireFormOfTheModel) {
   EXPECT_EQ(model.substr(0, 12), std::string("\x08\x07\x12\x08tidemark"));
   EXPECT_NE(model.find("\x0a\x06INPUT0\x12\x07OUTPUT0\x1a\x08Identity\x22\x08Identity"), std::string::npos);
   // ValueInfo INPUT0: FLOAT, dimensions "batch" and 300 (varint AC 02).
-  EXPECT_NE(model.find("\x0a\x06INPUT0\x12\x14\x0a\x12\x08\x01\x12\x0e\x0a\x07\x12\x05" "batch\x0a\x03\x08\xac\x02"),
+  EXPECT_NE(model.find("\x0a\x06INPUT0\x12\x14\x0a\x12\x08\x01\x12\x0e\x0a\x07\x12\x05"
+                       "batch\x0a\x03\x08\xac\x02"),
             std::string::npos);
   EXPECT_EQ(model.substr(model.size() - 6), std::string("\x42\x04\x0a\x00\x10\x0e", 6));
 }

@@ -15,7 +15,7 @@ namespace tidemark::audit {
 struct TextField {
   enum class Kind { kScalar, kMessage, kList };
 
-  std::string name;       // empty for the elements of a list
+  std::string name;  // empty for the elements of a list
   Kind kind = Kind::kScalar;
   std::size_t begin = 0;  // of the name (of the value for list elements)
   std::size_t end = 0;    // after the value

@@ -23,7 +23,8 @@ TEST(PbtxtEdit, DatatypeChangesInEveryWayToWriteAnOutput) {
 
 TEST(PbtxtEdit, OnlyTheFirstTensorOfTheNamedFieldIsTouched) {
   EXPECT_EQ(*ChangeFirstDatatype("input { data_type: TYPE_FP32 } output { data_type: TYPE_FP32 } "
-                                 "output { data_type: TYPE_FP32 }", "output"),
+                                 "output { data_type: TYPE_FP32 }",
+                                 "output"),
             "input { data_type: TYPE_FP32 } output { data_type: TYPE_INT32 } output { data_type: TYPE_FP32 }");
 }
 
@@ -98,8 +99,9 @@ TEST(ConfigText, ServersJsonBecomesAConfigurationThatCanBeBroken) {
 TEST(Fault, IntendedErrorIsLookedForBehindThePhrasesOfEveryRefusal) {
   const std::string wrapper = "load failed for model 'datatype': version 1 is at UNAVAILABLE state: ";
   EXPECT_TRUE(IsIntendedError(Fault::kOutputDatatype,
-                              wrapper + "Invalid argument: unexpected datatype TYPE_FP32 for inference output 'OUTPUT', "
-                                        "expecting TYPE_INT32 for identity_0_0;\n"));
+                              wrapper +
+                                  "Invalid argument: unexpected datatype TYPE_FP32 for inference output 'OUTPUT', "
+                                  "expecting TYPE_INT32 for identity_0_0;\n"));
   EXPECT_FALSE(IsIntendedError(Fault::kOutputDatatype, wrapper + "Internal: out of memory;\n"));
   EXPECT_TRUE(IsIntendedError(Fault::kConfigSyntax, "failed to load 'm', failed to poll from model repository"));
   EXPECT_TRUE(IsIntendedError(Fault::kTruncatedModel, wrapper + "Internal: onnx runtime error 7: Failed to load model "

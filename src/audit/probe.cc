@@ -77,7 +77,8 @@ class GpuProbe final : public Probe {
     const double growth = Or(limits.growth_threshold, 64 * kKiB);
     const double tolerance = Or(limits.tolerance, 4 * kMiB);
     quantities_ = {
-        {"gpu_process", fmt::format("memory of the server on GPU {}", device), Unit::kBytes, true, growth, tolerance, 0},
+        {"gpu_process", fmt::format("memory of the server on GPU {}", device), Unit::kBytes, true, growth, tolerance,
+         0},
         {"gpu_device", fmt::format("memory in use on GPU {}", device), Unit::kBytes, false, growth, tolerance, 0},
     };
   }
@@ -101,8 +102,10 @@ class GpuProbe final : public Probe {
       return fmt::format("GPU {}: judged by the figure that NVML lists for the server's processes.", device_);
     }
     std::swap(quantities_[0].judged, quantities_[1].judged);
-    return fmt::format("GPU {}: NVML lists none of the server's processes (another PID namespace?), so the whole "
-                       "device is judged; other users of the GPU disturb it.", device_);
+    return fmt::format(
+        "GPU {}: NVML lists none of the server's processes (another PID namespace?), so the whole "
+        "device is judged; other users of the GPU disturb it.",
+        device_);
   }
 
   std::string DeviceText() override {

@@ -23,10 +23,10 @@ namespace tidemark::audit {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
-using std::chrono::milliseconds;
 
 class ProcessTest : public ::testing::Test {
  protected:
@@ -42,9 +42,10 @@ class ProcessTest : public ::testing::Test {
     std::ofstream(folder_ / path) << text;
   }
   void AddProcess(int pid, const std::string& name, int parent, int group, char state = 'S') const {
-    Write(std::to_string(pid) + "/stat",
-          std::to_string(pid) + " (" + name + ") " + state + " " + std::to_string(parent) + " " + std::to_string(group) +
-              " 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 " + std::to_string(1000 + pid) + " 123 45\n");
+    Write(std::to_string(pid) + "/stat", std::to_string(pid) + " (" + name + ") " + state + " " +
+                                             std::to_string(parent) + " " + std::to_string(group) +
+                                             " 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 " + std::to_string(1000 + pid) +
+                                             " 123 45\n");
   }
 
   fs::path folder_;
@@ -75,8 +76,9 @@ TEST_F(ProcessTest, TreeHasDescendantsAndGroupButNoZombiesAndNoStrangers) {
 }
 
 TEST_F(ProcessTest, MemoryComesFromTheRollupElseFromStatus) {
-  Write("5/smaps_rollup", "00-ff ---p 0 00:00 0 [rollup]\nRss:  2000 kB\nPss_Anon: 7 kB\nAnonymous:   300 kB\n"
-                          "AnonHugePages: 5 kB\n");
+  Write("5/smaps_rollup",
+        "00-ff ---p 0 00:00 0 [rollup]\nRss:  2000 kB\nPss_Anon: 7 kB\nAnonymous:   300 kB\n"
+        "AnonHugePages: 5 kB\n");
   Write("6/status", "Name:\tx\nVmRSS:\t 50 kB\nRssAnon:\t 20 kB\n");
   const ProcReader reader(folder_);
   EXPECT_EQ(reader.ReadMemory(5)->anonymous, 300 * 1024);
@@ -86,9 +88,10 @@ TEST_F(ProcessTest, MemoryComesFromTheRollupElseFromStatus) {
 }
 
 TEST_F(ProcessTest, ListenerIsFoundByItsSocketAndWorkersThatInheritedItAreNot) {
-  Write("net/tcp", "  sl  local_address rem_address   st\n"
-                   "   0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 555 1\n"
-                   "   1: 0100007F:1F41 00000000:0000 01 00000000:00000000 00:00000000 00000000     0        0 556 1\n");
+  Write("net/tcp",
+        "  sl  local_address rem_address   st\n"
+        "   0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 555 1\n"
+        "   1: 0100007F:1F41 00000000:0000 01 00000000:00000000 00:00000000 00000000     0        0 556 1\n");
   AddProcess(30, "server", 1, 30);
   AddProcess(31, "worker", 30, 30);
   for (const int pid : {30, 31}) {

@@ -18,10 +18,10 @@ struct Quantity {
   std::string id;     // "anonymous", "rss", "descriptors", "threads", "gpu_process", "gpu_device"
   std::string label;  // for people
   Unit unit = Unit::kBytes;
-  bool judged = false;           // false: recorded and shown only
-  double growth_threshold = 0;   // per failed cycle; growth proven to be above it is suspicious
-  double tolerance = 0;          // above the mark; a final level within it counts as "back at the mark"
-  double settle_tolerance = 0;   // consecutive samples that differ by no more count as stable
+  bool judged = false;          // false: recorded and shown only
+  double growth_threshold = 0;  // per failed cycle; growth proven to be above it is suspicious
+  double tolerance = 0;         // above the mark; a final level within it counts as "back at the mark"
+  double settle_tolerance = 0;  // consecutive samples that differ by no more count as stable
 };
 
 // A value that a probe could not read is kNotRead.
@@ -34,8 +34,8 @@ enum class Step { kIdle, kLoaded };  // after the unload / while the model is lo
 struct Reading {
   Phase phase = Phase::kReady;
   Step step = Step::kIdle;
-  int cycle = 0;  // from 1; 0 outside cycles
-  double seconds = 0;  // since the audit began
+  int cycle = 0;        // from 1; 0 outside cycles
+  double seconds = 0;   // since the audit began
   bool settled = true;  // false: still moving when the settle limit was reached
   double settle_seconds = 0;
   std::vector<std::vector<std::int64_t>> samples;
@@ -48,7 +48,7 @@ struct Cycle {
   int number = 0;
   int load_status = 0;  // HTTP
   double load_seconds = 0;
-  std::string load_text;  // the server's error text, unshortened; empty on success
+  std::string load_text;     // the server's error text, unshortened; empty on success
   bool as_intended = false;  // a good load succeeded / a failed one failed with the intended error
   int unload_status = 0;
   double unload_seconds = 0;  // until the repository index says that the model is gone
@@ -67,10 +67,10 @@ struct Environment {
   std::string cpu;
   int cpu_count = 0;
   std::int64_t memory_bytes = 0;
-  std::string probe;       // "process", "gpu:0"
-  std::string gpu;         // name, UUID and driver, if any
+  std::string probe;  // "process", "gpu:0"
+  std::string gpu;    // name, UUID and driver, if any
   std::string auditor_version;
-  std::string started;     // ISO 8601, UTC
+  std::string started;  // ISO 8601, UTC
 };
 
 struct Settings {
@@ -91,8 +91,8 @@ struct Judgement {
   int quantity = 0;
   std::int64_t mark = 0;
   std::int64_t final_level = 0;
-  double growth = 0;       // mean growth per failed cycle, the first one left out
-  double growth_low = 0;   // its 95 % confidence interval
+  double growth = 0;      // mean growth per failed cycle, the first one left out
+  double growth_low = 0;  // its 95 % confidence interval
   double growth_high = 0;
   double late_growth = 0;  // mean growth over the second half of the failed cycles
   double theil_sen = 0;    // the median of all pairwise slopes

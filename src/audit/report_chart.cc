@@ -47,8 +47,8 @@ class Chart {
   std::string Draw() {
     if (idle_.empty()) return {};
     out_ = fmt::format(
-        "<svg class=\"chart\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{} through the audit\">\n", kWidth,
-        kHeight, Escape(quantity_.label));
+        "<svg class=\"chart\" viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{} through the audit\">\n",
+        kWidth, kHeight, Escape(quantity_.label));
     DrawPhases();
     DrawAxis();
     DrawMark();
@@ -113,8 +113,9 @@ class Chart {
       const Phase phase = idle_[i].reading->phase;
       out_ += fmt::format("<rect class=\"phase {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
                           PhaseName(phase), x, kTop, width, kHeight - kTop - kBottom);
-      if (width >= 34) out_ += fmt::format("<text class=\"phase-name\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + width / 2, kTop - 12,
-                                           PhaseLabel(phase, width));
+      if (width >= 34)
+        out_ += fmt::format("<text class=\"phase-name\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", x + width / 2,
+                            kTop - 12, PhaseLabel(phase, width));
       i = j;
     }
   }
@@ -122,12 +123,15 @@ class Chart {
   std::string_view PhaseLabel(Phase phase, double width) const {
     const bool wide = width > 96;
     switch (phase) {
-      case Phase::kReady: return wide ? "server ready" : "ready";
-      case Phase::kBaseline: return wide ? "good cycles" : "good";
+      case Phase::kReady:
+        return wide ? "server ready" : "ready";
+      case Phase::kBaseline:
+        return wide ? "good cycles" : "good";
       case Phase::kFailed:
         if (record_.settings.fault == "none") return wide ? "audited good cycles" : "audited";
         return wide ? "failed loads" : "failed";
-      default: return wide ? "good again" : "good";
+      default:
+        return wide ? "good again" : "good";
     }
   }
 
@@ -181,10 +185,10 @@ class Chart {
     const bool failed = point.reading->phase == Phase::kFailed && record_.settings.fault != "none";
     if (failed) {
       const double r = std::min(5.0, gap_ / 3);
-      out_ += fmt::format("<g class=\"failed-point\">{}<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/>"
-                          "<path d=\"M{:.1f} {:.1f}l{:.1f} {:.1f}m0 {:.1f}l{:.1f} {:.1f}\"/></g>\n",
-                          Title(point, "after the failed load"), x, y, r * 1.9, x - r, y - r, 2 * r, 2 * r, -2 * r,
-                          -2 * r, 2 * r);
+      out_ += fmt::format(
+          "<g class=\"failed-point\">{}<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/>"
+          "<path d=\"M{:.1f} {:.1f}l{:.1f} {:.1f}m0 {:.1f}l{:.1f} {:.1f}\"/></g>\n",
+          Title(point, "after the failed load"), x, y, r * 1.9, x - r, y - r, 2 * r, 2 * r, -2 * r, -2 * r, 2 * r);
     } else {
       out_ += fmt::format("<g class=\"point\">{}<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{:.1f}\"/></g>\n",
                           Title(point, "idle"), x, y, std::min(5.0, gap_ / 3));
@@ -221,15 +225,34 @@ std::string Escape(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
     switch (text[i]) {
-      case '&': out += "&amp;"; ++i; continue;
-      case '<': out += "&lt;"; ++i; continue;
-      case '>': out += "&gt;"; ++i; continue;
-      case '"': out += "&quot;"; ++i; continue;
-      case '\'': out += "&#39;"; ++i; continue;
-      default: break;
+      case '&':
+        out += "&amp;";
+        ++i;
+        continue;
+      case '<':
+        out += "&lt;";
+        ++i;
+        continue;
+      case '>':
+        out += "&gt;";
+        ++i;
+        continue;
+      case '"':
+        out += "&quot;";
+        ++i;
+        continue;
+      case '\'':
+        out += "&#39;";
+        ++i;
+        continue;
+      default:
+        break;
     }
-    const std::size_t length = lead < 0x80 ? 1 : lead >= 0xF0 && lead < 0xF5 ? 4 : lead >= 0xE0 && lead < 0xF0 ? 3
-                               : lead >= 0xC2 && lead < 0xE0 ? 2 : 0;
+    const std::size_t length = lead < 0x80                   ? 1
+                               : lead >= 0xF0 && lead < 0xF5 ? 4
+                               : lead >= 0xE0 && lead < 0xF0 ? 3
+                               : lead >= 0xC2 && lead < 0xE0 ? 2
+                                                             : 0;
     bool valid = length != 0 && i + length <= text.size();
     for (std::size_t k = 1; valid && k < length; ++k) {
       valid = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;

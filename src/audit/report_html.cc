@@ -86,11 +86,10 @@ std::string TilesSection(const Record& record) {
                                     [](const Cycle& cycle) { return cycle.phase == Phase::kFailed; });
   std::string out = "<section class=\"tiles\">\n";
   out += Tile("the mark", FormatAmount(static_cast<double>(judgement.mark), unit));
-  out += Tile("end, from the mark",
-              FormatAmount(static_cast<double>(judgement.final_level - judgement.mark), unit, true));
+  out +=
+      Tile("end, from the mark", FormatAmount(static_cast<double>(judgement.final_level - judgement.mark), unit, true));
   out += Tile("growth per failed load", FormatAmount(judgement.growth, unit, true));
-  out += Tile("its 95 % interval",
-              "± " + FormatAmount((judgement.growth_high - judgement.growth_low) / 2, unit));
+  out += Tile("its 95 % interval", "± " + FormatAmount((judgement.growth_high - judgement.growth_low) / 2, unit));
   out += Tile(record.settings.fault == "none" ? "audited loads" : "failed loads", std::to_string(failed));
   return out + "</section>\n";
 }
@@ -120,12 +119,14 @@ std::string ReadingsSection(const Record& record) {
     const bool ended = reading.phase == Phase::kStopped;
     out += fmt::format("<tr class=\"{}\"><td>{}{}</td><td>{}</td>", PhaseName(reading.phase), PhaseName(reading.phase),
                        reading.cycle > 0 ? fmt::format(" {}", reading.cycle) : "",
-                       ended ? "ended" : reading.step == Step::kLoaded ? "loaded" : "idle");
+                       ended                           ? "ended"
+                       : reading.step == Step::kLoaded ? "loaded"
+                                                       : "idle");
     for (std::size_t q = 0; q < record.quantities.size(); ++q) {
       const std::int64_t value = reading.medians[q];
-      out += fmt::format("<td class=\"n\">{}</td>", value == kNotRead ? "not read"
-                                                       : FormatAmount(static_cast<double>(value),
-                                                                      record.quantities[q].unit));
+      out += fmt::format(
+          "<td class=\"n\">{}</td>",
+          value == kNotRead ? "not read" : FormatAmount(static_cast<double>(value), record.quantities[q].unit));
     }
     const bool compared = !ended && reading.step == Step::kIdle && reading.phase != Phase::kReady &&
                           main < record.verdict.judgements.size() && reading.medians[main] != kNotRead;
@@ -135,7 +136,8 @@ std::string ReadingsSection(const Record& record) {
         "<td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
         compared ? FormatAmount(static_cast<double>(value - record.verdict.judgements[main].mark), unit, true) : "",
         compared && last.has_value() ? FormatAmount(static_cast<double>(value - *last), unit, true) : "",
-        ended ? "" : fmt::format("{:.0f} ms{}", reading.settle_seconds * 1000, reading.settled ? "" : " (not settled)"));
+        ended ? ""
+              : fmt::format("{:.0f} ms{}", reading.settle_seconds * 1000, reading.settled ? "" : " (not settled)"));
     if (compared) last = value;
   }
   return out + "</table></div>\n";
@@ -194,9 +196,8 @@ std::string EnvironmentSection(const Record& record) {
   row("machine", fmt::format("{}, {} × {}, {}", environment.host, environment.cpu_count, environment.cpu,
                              FormatAmount(static_cast<double>(environment.memory_bytes), Unit::kBytes)));
   row("kernel", environment.kernel);
-  row("readings", fmt::format("median of {} samples, {:.0f} ms apart, settled within {:.1f} s",
-                              record.settings.samples, record.settings.sample_interval_seconds * 1000,
-                              record.settings.settle_limit_seconds));
+  row("readings", fmt::format("median of {} samples, {:.0f} ms apart, settled within {:.1f} s", record.settings.samples,
+                              record.settings.sample_interval_seconds * 1000, record.settings.settle_limit_seconds));
   for (const std::string& note : record.notes) row("note", note);
   return out + "</table></div>\n";
 }
@@ -220,8 +221,10 @@ std::string ReportHtml(const Record& record) {
   out += JudgementsSection(record);
   out += AnswersSection(record);
   out += EnvironmentSection(record);
-  out += fmt::format("<footer>tidemark audit {} · results.json beside this page holds every sample (format version {})"
-                     "</footer>\n</main></body></html>\n", Escape(record.environment.auditor_version), kResultsVersion);
+  out += fmt::format(
+      "<footer>tidemark audit {} · results.json beside this page holds every sample (format version {})"
+      "</footer>\n</main></body></html>\n",
+      Escape(record.environment.auditor_version), kResultsVersion);
   return out;
 }
 

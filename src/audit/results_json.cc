@@ -16,26 +16,31 @@ Json Amount(std::int64_t value) { return value == kNotRead ? Json(nullptr) : Jso
 
 const char* OutcomeId(Outcome outcome) {
   switch (outcome) {
-    case Outcome::kNoLeak: return "no_leak";
-    case Outcome::kLeak: return "leak";
-    case Outcome::kCouldNotTell: return "could_not_tell";
+    case Outcome::kNoLeak:
+      return "no_leak";
+    case Outcome::kLeak:
+      return "leak";
+    case Outcome::kCouldNotTell:
+      return "could_not_tell";
   }
   return "?";
 }
 
 Json EnvironmentJson(const Environment& environment) {
-  return {{"server", {{"name", environment.server_name},
-                      {"version", environment.server_version},
-                      {"extensions", environment.server_extensions},
-                      {"url", environment.url},
-                      {"command", environment.command},
-                      {"pid", environment.pid}}},
-          {"machine", {{"host", environment.host},
-                       {"kernel", environment.kernel},
-                       {"cpu", environment.cpu},
-                       {"cpus", environment.cpu_count},
-                       {"memory_bytes", environment.memory_bytes},
-                       {"gpu", environment.gpu}}},
+  return {{"server",
+           {{"name", environment.server_name},
+            {"version", environment.server_version},
+            {"extensions", environment.server_extensions},
+            {"url", environment.url},
+            {"command", environment.command},
+            {"pid", environment.pid}}},
+          {"machine",
+           {{"host", environment.host},
+            {"kernel", environment.kernel},
+            {"cpu", environment.cpu},
+            {"cpus", environment.cpu_count},
+            {"memory_bytes", environment.memory_bytes},
+            {"gpu", environment.gpu}}},
           {"auditor_version", environment.auditor_version},
           {"started", environment.started}};
 }

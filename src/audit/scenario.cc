@@ -39,7 +39,12 @@ std::string OneLine(std::string_view text) {
 class Runner {
  public:
   Runner(const Options& options, Platform* platform, const ProcReader* reader, CancelFlag* cancel, Progress* progress)
-      : options_(options), platform_(platform), reader_(reader), cancel_(cancel), progress_(progress), waiter_(cancel) {}
+      : options_(options),
+        platform_(platform),
+        reader_(reader),
+        cancel_(cancel),
+        progress_(progress),
+        waiter_(cancel) {}
 
   absl::StatusOr<Record> Run();
 
@@ -104,8 +109,8 @@ absl::Status Runner::PrepareProbe() {
   ASSIGN_OR_RETURN(auto nvml, OpenNvml());
   ASSIGN_OR_RETURN(const int count, nvml->DeviceCount());
   if (device >= count) {
-    return absl::InvalidArgumentError(fmt::format("--probe {}: NVML knows {} GPUs, the first is gpu:0", options_.probe,
-                                                  count));
+    return absl::InvalidArgumentError(
+        fmt::format("--probe {}: NVML knows {} GPUs, the first is gpu:0", options_.probe, count));
   }
   probe_ = MakeGpuProbe(reader_, std::move(nvml), device, options_.limits);
   record_.environment.gpu = probe_->DeviceText();
@@ -124,9 +129,12 @@ absl::Status Runner::PrepareCopy() {
 absl::Status Runner::Prepare() {
   DescribeMachine(record_.environment);
   record_.environment.probe = options_.probe;
-  record_.settings = {options_.model,      std::string(InfoOf(options_.fault).name),
-                      options_.baseline_cycles, options_.failed_cycles,
-                      std::max(options_.max_cycles, options_.failed_cycles), options_.samples,
+  record_.settings = {options_.model,
+                      std::string(InfoOf(options_.fault).name),
+                      options_.baseline_cycles,
+                      options_.failed_cycles,
+                      std::max(options_.max_cycles, options_.failed_cycles),
+                      options_.samples,
                       static_cast<double>(options_.sample_interval.count()) / 1000,
                       static_cast<double>(options_.settle_limit.count()) / 1000};
   progress_->SetTotal(3 + options_.baseline_cycles + options_.failed_cycles);
@@ -136,8 +144,8 @@ absl::Status Runner::Prepare() {
   if (!options_.spawn.empty()) RETURN_IF_ERROR(PrepareCopy());
   ASSIGN_OR_RETURN(files_, ModelFiles::Open(repository_ / options_.model));
   if (files_->mended_at_open() > 0) {
-    record_.notes.push_back(fmt::format("An earlier audit had been killed; {} files were put back first.",
-                                        files_->mended_at_open()));
+    record_.notes.push_back(
+        fmt::format("An earlier audit had been killed; {} files were put back first.", files_->mended_at_open()));
   }
   return absl::OkStatus();
 }
@@ -152,8 +160,7 @@ absl::Status Runner::SetTarget(int pid, int group) {
 absl::Status Runner::Spawn() {
   ASSIGN_OR_RETURN(const int port, PickFreePort());
   ASSIGN_OR_RETURN(const auto config, files_->ReadConfig());
-  ASSIGN_OR_RETURN(record_.environment.command,
-                   SpawnCommand(options_, repository_.string(), port, config.has_value()));
+  ASSIGN_OR_RETURN(record_.environment.command, SpawnCommand(options_, repository_.string(), port, config.has_value()));
   ASSIGN_OR_RETURN(child_, ChildProcess::Start(record_.environment.command, options_.server_log));
   endpoint_ = {"127.0.0.1", port};
   RETURN_IF_ERROR(SetTarget(child_->pid(), child_->pid()));
@@ -261,7 +268,8 @@ absl::Status Runner::AwaitGone() {
     const auto index = client_->Index();
     if (absl::IsInternal(index.status())) {
       index_works_ = false;
-      record_.notes.push_back("The server has no repository index; its answer to an unload was taken for the end of it.");
+      record_.notes.push_back(
+          "The server has no repository index; its answer to an unload was taken for the end of it.");
       break;
     }
     RETURN_IF_ERROR(index.status());
@@ -294,7 +302,8 @@ absl::Status Runner::GoodCycle(Phase phase, int number) {
   ASSIGN_OR_RETURN(Cycle cycle, Load(phase, number));
   if (cycle.load_status != 200) {
     record_.cycles.push_back(cycle);
-    const std::string_view when = phase == Phase::kRestored ? "after the failed loads the good model" : "the good model";
+    const std::string_view when =
+        phase == Phase::kRestored ? "after the failed loads the good model" : "the good model";
     return absl::FailedPreconditionError(
         fmt::format("{} was refused with {}: {}", when, cycle.load_status, OneLine(cycle.load_text)));
   }
@@ -341,8 +350,8 @@ absl::Status Runner::FailedCycles() {
     progress_->Line(fmt::format("  memory seems to grow, but is still close to the mark: up to {} cycles more",
                                 options_.max_cycles - number));
     while (number < options_.max_cycles && NeedsMoreCycles(record_)) RETURN_IF_ERROR(FailedCycle(++number));
-    record_.notes.push_back(fmt::format("Growth was suspected after {} failed loads; {} were run.",
-                                        options_.failed_cycles, number));
+    record_.notes.push_back(
+        fmt::format("Growth was suspected after {} failed loads; {} were run.", options_.failed_cycles, number));
   }
   std::string example;
   int odd = 0;
@@ -384,21 +393,22 @@ absl::Status Runner::BreakModelFiles() {
 void Runner::ReportCycle(const Cycle& cycle) {
   const std::array<std::string_view, 5> names = {"", "good", "failed", "good again", ""};
   const int total = cycle.phase == Phase::kBaseline ? options_.baseline_cycles
-                    : cycle.phase == Phase::kFailed ? std::max(options_.failed_cycles, cycle.number) : 1;
+                    : cycle.phase == Phase::kFailed ? std::max(options_.failed_cycles, cycle.number)
+                                                    : 1;
   const Reading& now = record_.readings.back();
   std::size_t q = 0;
   while (q + 1 < record_.quantities.size() && !record_.quantities[q].judged) ++q;
   std::string level = FormatAmount(static_cast<double>(now.medians[q]), record_.quantities[q].unit);
   for (auto it = record_.readings.rbegin(); it != record_.readings.rend(); ++it) {
     if (it->phase != Phase::kBaseline || it->step != Step::kIdle || cycle.phase == Phase::kBaseline) continue;
-    level += fmt::format(" ({} from the mark)",
-                         FormatAmount(static_cast<double>(now.medians[q] - it->medians[q]), record_.quantities[q].unit,
-                                      true));
+    level += fmt::format(" ({} from the mark)", FormatAmount(static_cast<double>(now.medians[q] - it->medians[q]),
+                                                             record_.quantities[q].unit, true));
     break;
   }
   progress_->Step(fmt::format("{} {}/{}: load {} in {:.0f} ms, unload {} in {:.0f} ms, {} {}",
                               options_.fault == Fault::kNone && cycle.phase == Phase::kFailed
-                                  ? "audited" : names[static_cast<std::size_t>(cycle.phase)],
+                                  ? "audited"
+                                  : names[static_cast<std::size_t>(cycle.phase)],
                               cycle.number, total, cycle.load_status, cycle.load_seconds * 1000, cycle.unload_status,
                               cycle.unload_seconds * 1000, record_.quantities[q].label, level));
   if (!cycle.as_intended) {
@@ -461,10 +471,9 @@ void Runner::ReloadIfItWasLoaded() {
   RepositoryClient client(endpoint_, options_.load_timeout, nullptr);  // also after an interrupt
   const auto answer = client.Load(options_.model);
   if (!answer.ok() || !answer->ok()) {
-    record_.problems.push_back(fmt::format("'{}' was loaded when the audit began and could not be loaded again: {}",
-                                           options_.model,
-                                           answer.ok() ? OneLine(answer->ErrorText())
-                                                       : std::string(MessageOf(answer.status()))));
+    record_.problems.push_back(
+        fmt::format("'{}' was loaded when the audit began and could not be loaded again: {}", options_.model,
+                    answer.ok() ? OneLine(answer->ErrorText()) : std::string(MessageOf(answer.status()))));
   }
 }
 

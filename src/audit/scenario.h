@@ -17,14 +17,14 @@
 namespace tidemark::audit {
 
 struct Options {
-  std::string url;    // a running server …
-  std::string spawn;  // … or the command that starts one; exactly one of the two
+  std::string url;             // a running server …
+  std::string spawn;           // … or the command that starts one; exactly one of the two
   bool exact_command = false;  // add nothing to `spawn`
   std::filesystem::path repository;
   std::string model;
   int pid = 0;  // of the running server; 0: found by its port
   Fault fault = Fault::kOutputDatatype;
-  std::string expect_error;  // a regular expression instead of the fault's own; empty: the fault's own
+  std::string expect_error;       // a regular expression instead of the fault's own; empty: the fault's own
   std::string probe = "process";  // or "gpu:N"
   Limits limits;
   int baseline_cycles = 3;

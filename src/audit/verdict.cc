@@ -80,20 +80,28 @@ std::string FormatAmount(double value, Unit unit, bool sign) {
 
 const char* OutcomeName(Outcome outcome) {
   switch (outcome) {
-    case Outcome::kNoLeak: return "no leak";
-    case Outcome::kLeak: return "leak";
-    case Outcome::kCouldNotTell: return "could not tell";
+    case Outcome::kNoLeak:
+      return "no leak";
+    case Outcome::kLeak:
+      return "leak";
+    case Outcome::kCouldNotTell:
+      return "could not tell";
   }
   return "?";
 }
 
 const char* PhaseName(Phase phase) {
   switch (phase) {
-    case Phase::kReady: return "ready";
-    case Phase::kBaseline: return "baseline";
-    case Phase::kFailed: return "failed";
-    case Phase::kRestored: return "restored";
-    case Phase::kStopped: return "stopped";
+    case Phase::kReady:
+      return "ready";
+    case Phase::kBaseline:
+      return "baseline";
+    case Phase::kFailed:
+      return "failed";
+    case Phase::kRestored:
+      return "restored";
+    case Phase::kStopped:
+      return "stopped";
   }
   return "?";
 }
@@ -128,9 +136,9 @@ Judgement Judge(const Record& record, int index) {
     judgement.outcome = Outcome::kLeak;
     judgement.reason = fmt::format("{}: growth of {}, ended {} from the mark", quantity.label, growth_text, above_text);
   } else if (judgement.noise > quantity.tolerance) {
-    judgement.reason = fmt::format("{}: the samples of one reading differ by {}, more than the tolerance of {}",
-                                   quantity.label, FormatAmount(judgement.noise, quantity.unit),
-                                   FormatAmount(quantity.tolerance, quantity.unit));
+    judgement.reason =
+        fmt::format("{}: the samples of one reading differ by {}, more than the tolerance of {}", quantity.label,
+                    FormatAmount(judgement.noise, quantity.unit), FormatAmount(quantity.tolerance, quantity.unit));
   } else if (grows) {
     judgement.reason = fmt::format(
         "{}: growth of {} is likely, but it ended {} from the mark, within the tolerance of {}; run more cycles (--cycles)",
@@ -141,9 +149,11 @@ Judgement Judge(const Record& record, int index) {
         quantity.label, above_text, growth_text);
   } else {
     judgement.outcome = Outcome::kNoLeak;
-    judgement.reason = fmt::format("{}: back at the mark ({}) after {} failed loads, {}; a growth of {} per cycle "
-                                   "would have been seen", quantity.label, above_text, levels.failed.size(),
-                                   growth_text, FormatAmount(judgement.sensitivity, quantity.unit));
+    judgement.reason = fmt::format(
+        "{}: back at the mark ({}) after {} failed loads, {}; a growth of {} per cycle "
+        "would have been seen",
+        quantity.label, above_text, levels.failed.size(), growth_text,
+        FormatAmount(judgement.sensitivity, quantity.unit));
   }
   return judgement;
 }

@@ -44,11 +44,11 @@ class OutputSink {
 
 // One request on its way through an instance. All pointers outlive the execution.
 struct Execution {
-  std::span<const InputTensor> inputs;       // those that the request gave, in config order
+  std::span<const InputTensor> inputs;  // those that the request gave, in config order
   OutputSink* outputs = nullptr;
-  CancelFlag* cancel = nullptr;        // may be null: set when the client went away or the deadline passed
-  std::int64_t deadline_nanos = 0;           // NowNanos() clock; 0 = none
-  const Parameters* parameters = nullptr;    // custom request parameters; never null
+  CancelFlag* cancel = nullptr;            // may be null: set when the client went away or the deadline passed
+  std::int64_t deadline_nanos = 0;         // NowNanos() clock; 0 = none
+  const Parameters* parameters = nullptr;  // custom request parameters; never null
   std::string_view request_id;
 
   // Filled by the instance.

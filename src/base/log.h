@@ -38,19 +38,19 @@ void WriteLog(LogLevel level, std::string_view file, int line, std::string_view 
 
 }  // namespace tidemark
 
-#define TIDEMARK_LOG(level, enabled, ...)                                                                \
-  do {                                                                                                   \
+#define TIDEMARK_LOG(level, enabled, ...)                                                               \
+  do {                                                                                                  \
     if (enabled) ::tidemark::internal::WriteLog(level, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)
-#define LOG_INFO(...)                        \
-  TIDEMARK_LOG(::tidemark::LogLevel::kInfo,  \
-               (::tidemark::internal::log_mask.load(std::memory_order_relaxed) & 1) != 0, __VA_ARGS__)
-#define LOG_WARNING(...)                        \
-  TIDEMARK_LOG(::tidemark::LogLevel::kWarning,  \
+#define LOG_INFO(...)                                                                                                  \
+  TIDEMARK_LOG(::tidemark::LogLevel::kInfo, (::tidemark::internal::log_mask.load(std::memory_order_relaxed) & 1) != 0, \
+               __VA_ARGS__)
+#define LOG_WARNING(...)                       \
+  TIDEMARK_LOG(::tidemark::LogLevel::kWarning, \
                (::tidemark::internal::log_mask.load(std::memory_order_relaxed) & 2) != 0, __VA_ARGS__)
-#define LOG_ERROR(...)                        \
-  TIDEMARK_LOG(::tidemark::LogLevel::kError,  \
+#define LOG_ERROR(...)                       \
+  TIDEMARK_LOG(::tidemark::LogLevel::kError, \
                (::tidemark::internal::log_mask.load(std::memory_order_relaxed) & 4) != 0, __VA_ARGS__)
-#define LOG_VERBOSE(n, ...)                     \
-  TIDEMARK_LOG(::tidemark::LogLevel::kVerbose,  \
+#define LOG_VERBOSE(n, ...)                    \
+  TIDEMARK_LOG(::tidemark::LogLevel::kVerbose, \
                (n) <= ::tidemark::internal::log_verbosity.load(std::memory_order_relaxed), __VA_ARGS__)

@@ -24,8 +24,7 @@
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, MakeX()): moves the value out of a StatusOr, or returns its status.
-#define ASSIGN_OR_RETURN(lhs, expr) \
-  ASSIGN_OR_RETURN_IMPL(TIDEMARK_CONCAT(status_or_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_IMPL(TIDEMARK_CONCAT(status_or_, __LINE__), lhs, expr)
 #define ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
   auto tmp = (expr);                          \
   if (!tmp.ok()) {                            \

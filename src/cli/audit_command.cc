@@ -56,9 +56,10 @@ void Declare(CLI::App& app, CommandLine& line) {
                  "The command that starts a server, with {repository} and {http_port} in it (also {grpc_port}, "
                  "{metrics_port}); the model is copied for it");
   app.add_flag("--exact-command", options.exact_command, "Add no options to the --spawn command");
-  app.add_option("--repository", line.repository,
-                 "The model repository; with --url the folder that the server reads, whose model is broken in place and "
-                 "put back");
+  app.add_option(
+      "--repository", line.repository,
+      "The model repository; with --url the folder that the server reads, whose model is broken in place and "
+      "put back");
   app.add_option("--model", options.model, "The model");
   app.add_option("--pid", options.pid, "The running server's process (found by its port)");
   app.add_option("--fault", line.fault, FaultHelp() + "\n ");
@@ -72,7 +73,8 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--sample-interval-ms", line.sample_interval_ms, "Pause between samples (50)");
   app.add_option("--settle-ms", line.settle_ms, "A reading waits at most so long for stable samples (3000)");
   app.add_option("--growth-kib", line.growth_kib, "Growth per failed load that counts (process 4, gpu 64)");
-  app.add_option("--tolerance-mib", line.tolerance_mib, "A level so far above the mark is still at it (process 1, gpu 4)");
+  app.add_option("--tolerance-mib", line.tolerance_mib,
+                 "A level so far above the mark is still at it (process 1, gpu 4)");
   app.add_option("--load-timeout-s", line.load_timeout_s, "For each load and unload (600)");
   app.add_option("--start-timeout-s", line.start_timeout_s, "Until a spawned server is ready (120)");
   app.add_option("--stop-grace-ms", line.stop_grace_ms, "Between SIGTERM and SIGKILL (30000)");
@@ -80,7 +82,8 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_flag("--plain", line.plain, "Plain lines even on a terminal");
   app.add_flag("-q,--quiet", line.quiet, "Only the verdict");
   app.add_flag("--self-test", line.self_test, "Positive and negative control with a server that leaks on purpose");
-  app.add_option("--self-test-server", line.self_test_server, "That server (tidemark-leaky-server beside this program)");
+  app.add_option("--self-test-server", line.self_test_server,
+                 "That server (tidemark-leaky-server beside this program)");
   app.add_option("--self-test-leak-bytes", line.self_test_leak, "What it leaks with each failed load (65536)");
 }
 
@@ -120,9 +123,8 @@ absl::StatusOr<audit::Verdict> RunOne(audit::Options options, const fs::path& fo
   options.server_log = folder / "server.log";
   fs::remove(options.server_log, error);
   audit::Progress progress(line.quiet ? nullptr : stderr, line.plain);
-  ASSIGN_OR_RETURN(const audit::Record record,
-                   audit::RunScenario(options, machinery.platform.get(), &machinery.reader,
-                                      &machinery.interrupt->flag(), &progress));
+  ASSIGN_OR_RETURN(const audit::Record record, audit::RunScenario(options, machinery.platform.get(), &machinery.reader,
+                                                                  &machinery.interrupt->flag(), &progress));
   progress.Clear();
   RETURN_IF_ERROR(audit::WriteFileAtomically(folder / "results.json", audit::ResultsJson(record)));
   RETURN_IF_ERROR(audit::WriteFileAtomically(folder / "report.html", audit::ReportHtml(record)));
@@ -167,7 +169,7 @@ absl::StatusOr<int> SelfTest(const CommandLine& line, Machinery& machinery) {
     right = right && verdict.outcome == (leak > 0 ? audit::Outcome::kLeak : audit::Outcome::kNoLeak);
   }
   fmt::print("{}\n", right ? "Self-test passed: the leak was seen, and nothing was seen without it."
-                          : "Self-test FAILED: this auditor's verdicts are worth nothing on this machine.");
+                           : "Self-test FAILED: this auditor's verdicts are worth nothing on this machine.");
   return right ? 0 : kCouldNotTell;
 }
 
@@ -189,7 +191,8 @@ int AuditMain(std::span<char* const> args) {
   CommandLine line;
   CLI::App app(
       "Finds out whether a server gives memory back after failed model loads. Exit status: 0 no leak, 1 leak, 2 could "
-      "not tell.", "tidemark audit");
+      "not tell.",
+      "tidemark audit");
   Declare(app, line);
   std::vector<std::string> words(args.rbegin(), args.rend());  // CLI11 takes them from the back
   try {

@@ -37,8 +37,8 @@ void AddKind(CLI::App& app, const char* kind, const char* what, EngineOptions& o
 absl::Status Make(EngineOptions& options, const std::string& kind) {
   options.spec.dtype = DataTypeFromProtocolName(options.dtype);
   if (options.spec.dtype == DataType::kInvalid) {
-    return absl::InvalidArgumentError(fmt::format("--dtype: unknown data type '{}'; expected FP32, INT64, BYTES, ...",
-                                                  options.dtype));
+    return absl::InvalidArgumentError(
+        fmt::format("--dtype: unknown data type '{}'; expected FP32, INT64, BYTES, ...", options.dtype));
   }
   if (kind == "addsub") options.spec.kind = audit::OnnxModelSpec::Kind::kAddSub;
   ASSIGN_OR_RETURN(const std::string model, audit::MakeOnnxModel(options.spec));

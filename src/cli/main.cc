@@ -28,7 +28,8 @@ int main(int argc, char** argv) {
   const std::span<char* const> args(argv, static_cast<std::size_t>(argc));
   const std::string_view program = args.empty() ? "" : args[0];
   const std::string_view command = args.size() > 1 ? args[1] : "";
-  if (program.ends_with("tritonserver") || (command.starts_with("--") && command != "--help" && command != "--version")) {
+  if (program.ends_with("tritonserver") ||
+      (command.starts_with("--") && command != "--help" && command != "--version")) {
     return tidemark::ServeMain(args.subspan(1));
   }
   if (command == "serve") return tidemark::ServeMain(args.subspan(2));

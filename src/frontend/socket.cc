@@ -37,10 +37,10 @@ absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::uint16_t por
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_family = address.empty() ? AF_INET : AF_UNSPEC;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.empty() ? nullptr : address.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int error =
+      getaddrinfo(address.empty() ? nullptr : address.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0) {
-    return absl::InvalidArgumentError(
-        fmt::format("'{}' is no address to listen on: {}", address, gai_strerror(error)));
+    return absl::InvalidArgumentError(fmt::format("'{}' is no address to listen on: {}", address, gai_strerror(error)));
   }
   const absl::Cleanup free_found = [found] { freeaddrinfo(found); };
 
@@ -83,14 +83,15 @@ absl::StatusOr<UnixListener> UnixListener::Create(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(fmt::format("'{}' cannot be the path of a UNIX-domain socket: it has {} bytes, "
-                                                  "1 to {} are possible",
-                                                  path, path.size(), sizeof(address.sun_path) - 1));
+    return absl::InvalidArgumentError(
+        fmt::format("'{}' cannot be the path of a UNIX-domain socket: it has {} bytes, "
+                    "1 to {} are possible",
+                    path, path.size(), sizeof(address.sun_path) - 1));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
 
-  struct stat file{};
+  struct stat file {};
   if (lstat(path.c_str(), &file) == 0) {
     if (!S_ISSOCK(file.st_mode)) {
       return absl::AlreadyExistsError(fmt::format("'{}' exists and is no socket", path));
@@ -122,7 +123,7 @@ UnixListener::UnixListener(UnixListener&& other) noexcept
 
 UnixListener::~UnixListener() {
   if (path_.empty()) return;
-  struct stat file{};
+  struct stat file {};
   if (lstat(path_.c_str(), &file) == 0 && file.st_dev == device_ && file.st_ino == inode_) unlink(path_.c_str());
 }
 

@@ -218,8 +218,7 @@ void InstanceScheduler::Run(Instance& instance, ScheduledRequest& scheduled) {
   }
 }
 
-absl::Status InstanceScheduler::WarmUp(CancelFlag* cancel,
-                                       absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make) {
+absl::Status InstanceScheduler::WarmUp(CancelFlag* cancel, absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make) {
   for (const auto& instance : instances_) {
     if (instance->passive) continue;
     if (cancel != nullptr && cancel->cancelled()) return absl::CancelledError("cancelled during the warm-up");

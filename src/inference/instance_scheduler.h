@@ -69,8 +69,8 @@ class InstanceScheduler final : public Scheduler {
     bool passive = false;
     std::unique_ptr<Scope> scope;
     std::unique_ptr<BackendInstance> backend;
-    ScheduledRequest assigned;  // for its thread; guarded by the scheduler's mutex
-    absl::CondVar wake;         // signalled when there is something assigned, or nothing more will be
+    ScheduledRequest assigned;            // for its thread; guarded by the scheduler's mutex
+    absl::CondVar wake;                   // signalled when there is something assigned, or nothing more will be
     std::unique_ptr<Scope> thread_scope;  // dies first: the thread is joined before the engine's instance goes
   };
 

@@ -68,8 +68,7 @@ TEST_F(SchedulerTest, ShortExecutionsRunOnTheSubmittingThreadOnceKnownToBeShort)
     return absl::OkStatus();
   };
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());
-  for (int i = 0; i < 30; ++i)
-    ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());  // the first one was slow
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, true).ok());  // the first one was slow
   EXPECT_NE(ran_on.front(), std::this_thread::get_id()) << "nothing is known yet";
   EXPECT_EQ(ran_on.back(), std::this_thread::get_id());
   ASSERT_TRUE(core_.Infer("m", -1, {1, 2, 3, 4}, false).ok());
@@ -105,8 +104,7 @@ TEST_F(SchedulerTest, RequestFindsTheIdleInstanceWhileAnotherRunsInline) {
   hold = true;
   std::thread loop([&] { Send(1, true); });  // runs inline there, and stays
   inside.WaitForNotification();
-  for (int i = 0; i < 20; ++i)
-    ASSERT_TRUE(core_.Infer("m", -1, {2, 0, 0, 0}).ok()) << "the other instance serves";
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(core_.Infer("m", -1, {2, 0, 0, 0}).ok()) << "the other instance serves";
   go.Notify();
   loop.join();
   AwaitAnswers(1);
@@ -307,8 +305,7 @@ TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
   EXPECT_TRUE(sink_->Wants(0));
   EXPECT_FALSE(sink_->Wants(1));
   const Shape shape{1, 1};
-  for (const std::size_t index : {0, 1, 2})
-    ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
+  for (const std::size_t index : {0, 1, 2}) ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
   ASSERT_TRUE(sink_->Finish().ok());
   ASSERT_EQ(request_.response.outputs.size(), 2u);
   EXPECT_EQ(request_.response.outputs[0].name, "C");
@@ -337,8 +334,7 @@ class RegistryTest : public testing::Test {
 TEST_F(RegistryTest, MinusOneIsTheHighestReadyVersion) {
   EXPECT_EQ((*core_.registry.Find("m", -1))->info().version(), 10);
   EXPECT_EQ((*core_.registry.Find("m", 2))->info().version(), 2);
-  EXPECT_EQ(MessageOf(core_.registry.Find("m", 3).status()),
-            "Request for unknown model: 'm' version 3 is not found");
+  EXPECT_EQ(MessageOf(core_.registry.Find("m", 3).status()), "Request for unknown model: 'm' version 3 is not found");
   EXPECT_EQ(MessageOf(core_.registry.Find("x", 1).status()), "Request for unknown model: 'x' is not found");
   core_.folder.AddModel("m", CopyConfig("fake", 1, "version_policy { specific { versions: [ 1, 2 ] } }"), {});
   ASSERT_TRUE(core_.Load("m").ok());

@@ -22,9 +22,7 @@ void DropRepeatedOutputs(std::vector<RequestedOutput>& outputs) {
 
 }  // namespace
 
-Model::Model(Parts parts) : parts_(std::move(parts)) {
-  parts_.scheduler->Start(statistics_);
-}
+Model::Model(Parts parts) : parts_(std::move(parts)) { parts_.scheduler->Start(statistics_); }
 
 Model::~Model() {
   // The order is the promise: instances, engine model, then what is left on the scope.

@@ -40,7 +40,9 @@ const TensorInfo* Find(const std::vector<TensorInfo>& tensors, std::string_view 
 // "['A','B']", "[]": the list form of Triton's messages.
 class NameList {
  public:
-  void Add(std::string_view name) { fmt::format_to(std::back_inserter(text_), "{}'{}'", text_.empty() ? "" : ",", name); }
+  void Add(std::string_view name) {
+    fmt::format_to(std::back_inserter(text_), "{}'{}'", text_.empty() ? "" : ",", name);
+  }
   std::string Text() const { return fmt::format("[{}]", text_); }
 
  private:
@@ -106,8 +108,8 @@ absl::Status ModelInfo::DeduceRaw(InferenceRequest& request) const {
 
   if (info.data_type == DataType::kBytes) {
     if (own.size() != 1 || own[0] != 1) {
-      return absl::InvalidArgumentError(fmt::format(
-          "{}For BYTE datatype raw input '{}', the model must have input shape [1]", prefix, info.name));
+      return absl::InvalidArgumentError(
+          fmt::format("{}For BYTE datatype raw input '{}', the model must have input shape [1]", prefix, info.name));
     }
     return absl::OkStatus();
   }
@@ -284,9 +286,8 @@ absl::Status ModelInfo::Prepare(InferenceRequest& request, std::vector<InputTens
   }
   const auto by_index = [](const InputTensor& a, const InputTensor& b) { return a.index < b.index; };
   if (!std::is_sorted(tensors.begin(), tensors.end(), by_index)) std::sort(tensors.begin(), tensors.end(), by_index);
-  const auto twice = std::adjacent_find(tensors.begin(), tensors.end(), [](const InputTensor& a, const InputTensor& b) {
-    return a.index == b.index;
-  });
+  const auto twice = std::adjacent_find(tensors.begin(), tensors.end(),
+                                        [](const InputTensor& a, const InputTensor& b) { return a.index == b.index; });
   if (twice != tensors.end()) {
     return absl::InvalidArgumentError(
         fmt::format("{}input '{}' already exists in request", request.Prefix(), twice->name));

@@ -76,9 +76,10 @@ TEST(ModelInfo, CountErrorsNameWhatIsMissing) {
             "[request id: 7] expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required "
             "input(s) ['A','B']. Please provide all required input(s).");
   f.Add("A", DataType::kFp32, {1, 4}, kFour);
-  EXPECT_EQ(f.Check(),
-            "[request id: 7] expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required "
-            "input(s) ['B']. Please provide all required input(s).");
+  EXPECT_EQ(
+      f.Check(),
+      "[request id: 7] expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required "
+      "input(s) ['B']. Please provide all required input(s).");
 }
 
 TEST(ModelInfo, OptionalInputsWidenTheCount) {
@@ -115,32 +116,72 @@ INSTANTIATE_TEST_SUITE_P(
     Errors, OneInput,
     testing::Values(
         InputCase{"UnknownName", "Z", DataType::kFp32, {1, 4}, kFour, "unexpected inference input 'Z' for model 'm'"},
-        InputCase{"Twice", "B", DataType::kBytes, {1, 1}, kString,
+        InputCase{"Twice",
+                  "B",
+                  DataType::kBytes,
+                  {1, 1},
+                  kString,
                   "[request id: <id_unknown>] input 'B' already exists in request"},
-        InputCase{"NoBatchDimension", "A", DataType::kFp32, {}, kFour,
+        InputCase{"NoBatchDimension",
+                  "A",
+                  DataType::kFp32,
+                  {},
+                  kFour,
                   "[request id: <id_unknown>] input 'A' has no shape but model requires batch dimension for 'm'"},
-        InputCase{"OtherBatch", "A", DataType::kFp32, {2, 4}, kFour + kFour,
+        InputCase{"OtherBatch",
+                  "A",
+                  DataType::kFp32,
+                  {2, 4},
+                  kFour + kFour,
                   "[request id: <id_unknown>] input 'B' batch size does not match other inputs for 'm'"},
-        InputCase{"WrongType", "A", DataType::kInt32, {1, 4}, kFour,
+        InputCase{"WrongType",
+                  "A",
+                  DataType::kInt32,
+                  {1, 4},
+                  kFour,
                   "[request id: <id_unknown>] inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'"},
-        InputCase{"UnknownType", "A", DataType::kInvalid, {1, 4}, kFour,
-                  "[request id: <id_unknown>] inference input 'A' data-type is '<invalid>', but model 'm' expects 'FP32'"},
-        InputCase{"NegativeDim", "A", DataType::kFp32, {1, -1}, kFour,
-                  "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'm', got "
-                  "[1,-1]"},
-        InputCase{"WrongShape", "A", DataType::kFp32, {1, 5}, kFour,
-                  "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [1,5]. "
-                  "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
-                  "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
-                  "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
-                  "max_batch_size."},
-        InputCase{"WrongRank", "A", DataType::kFp32, {1}, kFour,
-                  "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [1]. "
-                  "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
-                  "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
-                  "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
-                  "max_batch_size."},
-        InputCase{"WrongBytes", "A", DataType::kFp32, {1, 4}, kFour + "x",
+        InputCase{
+            "UnknownType",
+            "A",
+            DataType::kInvalid,
+            {1, 4},
+            kFour,
+            "[request id: <id_unknown>] inference input 'A' data-type is '<invalid>', but model 'm' expects 'FP32'"},
+        InputCase{
+            "NegativeDim",
+            "A",
+            DataType::kFp32,
+            {1, -1},
+            kFour,
+            "[request id: <id_unknown>] All input dimensions should be specified for input 'A' for model 'm', got "
+            "[1,-1]"},
+        InputCase{
+            "WrongShape",
+            "A",
+            DataType::kFp32,
+            {1, 5},
+            kFour,
+            "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [1,5]. "
+            "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
+            "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
+            "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
+            "max_batch_size."},
+        InputCase{
+            "WrongRank",
+            "A",
+            DataType::kFp32,
+            {1},
+            kFour,
+            "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [1]. "
+            "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
+            "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
+            "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
+            "max_batch_size."},
+        InputCase{"WrongBytes",
+                  "A",
+                  DataType::kFp32,
+                  {1, 4},
+                  kFour + "x",
                   "[request id: <id_unknown>] input byte size mismatch for input 'A' for model 'm'. Expected 16, got "
                   "17"}),
     [](const auto& test) { return std::string(test.param.claim); });
@@ -155,7 +196,8 @@ TEST(ModelInfo, BatchAboveTheMaximumIsRefused) {
 TEST(ModelInfo, NonBatchingShapeErrorEndsInDotAndBlank) {
   Fixture f(R"(name: "m" input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] })");
   f.Add("A", DataType::kFp32, {5}, kFour);
-  EXPECT_EQ(f.Check(), "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [4], got [5]. ");
+  EXPECT_EQ(f.Check(),
+            "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [4], got [5]. ");
 }
 
 TEST(ModelInfo, UnknownOutputIsRefusedWithoutPrefix) {
@@ -182,21 +224,24 @@ INSTANTIATE_TEST_SUITE_P(
     All, Strings,
     testing::Values(
         StringCase{"Good", kString + std::string(4, '\0'), ""},
-        StringCase{"CutLength", kString + std::string(3, '\0'),
-                   "[request id: <id_unknown>] incomplete string length indicator for inference input 'B' for model 'm', "
-                   "expecting 4 bytes but only 3 bytes available. Please make sure the string length indicator is in one "
-                   "buffer."},
+        StringCase{
+            "CutLength", kString + std::string(3, '\0'),
+            "[request id: <id_unknown>] incomplete string length indicator for inference input 'B' for model 'm', "
+            "expecting 4 bytes but only 3 bytes available. Please make sure the string length indicator is in one "
+            "buffer."},
         StringCase{"CutText", kString + kString.substr(0, 4),
                    "[request id: <id_unknown>] incomplete string data for inference input 'B' for model 'm', expecting "
                    "string of length 1 but only 0 bytes available"},
         StringCase{"HugeLength", std::string(4, '\xff') + "abc",
                    "[request id: <id_unknown>] incomplete string data for inference input 'B' for model 'm', expecting "
                    "string of length 4294967295 but only 3 bytes available"},
-        StringCase{"TooMany", kString + kString + kString,
-                   "[request id: <id_unknown>] unexpected number of string elements 3 for inference input 'B' for model "
-                   "'m', expecting 2"},
-        StringCase{"TooFew", kString,
-                   "[request id: <id_unknown>] expected 2 string elements for inference input 'B' for model 'm', got 1"}),
+        StringCase{
+            "TooMany", kString + kString + kString,
+            "[request id: <id_unknown>] unexpected number of string elements 3 for inference input 'B' for model "
+            "'m', expecting 2"},
+        StringCase{
+            "TooFew", kString,
+            "[request id: <id_unknown>] expected 2 string elements for inference input 'B' for model 'm', got 1"}),
     [](const auto& test) { return std::string(test.param.claim); });
 
 TEST(ModelInfo, ReshapeGivesTheBackendItsShape) {
@@ -229,7 +274,8 @@ std::string Raw(const std::string& config, std::size_t bytes, Shape* shape = nul
 
 TEST(ModelInfo, RawRequestTakesNameTypeAndShapeFromTheModel) {
   Shape shape;
-  EXPECT_EQ(Raw(R"(name: "m" max_batch_size: 8 input { name: "A" data_type: TYPE_FP32 dims: [ -1, 2 ] })", 16, &shape), "");
+  EXPECT_EQ(Raw(R"(name: "m" max_batch_size: 8 input { name: "A" data_type: TYPE_FP32 dims: [ -1, 2 ] })", 16, &shape),
+            "");
   EXPECT_EQ(shape, (Shape{1, 2, 2}));
   EXPECT_EQ(Raw(R"(name: "m" input { name: "A" data_type: TYPE_FP32 dims: [ 4 ] })", 16, &shape), "");
   EXPECT_EQ(shape, (Shape{4}));

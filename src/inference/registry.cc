@@ -57,8 +57,7 @@ absl::StatusOr<ModelHandle> Registry::Find(std::string_view name, std::int64_t v
   if (version >= 0) {
     const auto it = versions.find(version);
     if (it == versions.end()) {
-      return absl::NotFoundError(
-          fmt::format("Request for unknown model: '{}' version {} is not found", name, version));
+      return absl::NotFoundError(fmt::format("Request for unknown model: '{}' version {} is not found", name, version));
     }
     if (ModelHandle handle = ModelHandle::Enter(it->second.published); handle) return handle;
     if (snapshot != Snapshot()) return Find(name, version);  // replaced while we looked

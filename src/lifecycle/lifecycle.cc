@@ -70,7 +70,8 @@ absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const 
     bool& duplicate = names[ModelKey(entry.model_namespace, entry.name)];
     duplicate = duplicate || entry.duplicate();
   }
-  for (const auto& [name, model] : *snapshot) names.emplace(name, false);  // loaded from file overrides, or gone from disk
+  for (const auto& [name, model] : *snapshot)
+    names.emplace(name, false);  // loaded from file overrides, or gone from disk
   std::vector<IndexEntry> index;
   for (const auto& [key, duplicate] : names) {
     const std::string name(NameOfKey(key));
@@ -85,8 +86,7 @@ absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const 
     }
     for (const auto& [number, version] : model->second->versions) {
       if (ready_only && version.state != VersionState::kReady) continue;
-      index.push_back({name, fmt::format("{}", number), std::string(VersionStateName(version.state)),
-                       version.reason});
+      index.push_back({name, fmt::format("{}", number), std::string(VersionStateName(version.state)), version.reason});
     }
   }
   return index;
@@ -101,7 +101,8 @@ bool Lifecycle::Ready() const {
     for (const auto& [number, version] : model->versions) {
       switch (version.state) {
         case VersionState::kReady:
-          if (ModelHandle handle = ModelHandle::Enter(version.published); handle && !handle->Health().ok()) return false;
+          if (ModelHandle handle = ModelHandle::Enter(version.published); handle && !handle->Health().ok())
+            return false;
           break;
         case VersionState::kLoading:
         case VersionState::kUnloading:

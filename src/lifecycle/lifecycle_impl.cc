@@ -15,8 +15,8 @@ absl::Status PollError(std::string_view name, const absl::Status& status) {
   const absl::StatusCode code = absl::IsInternal(status) || absl::IsFailedPrecondition(status)
                                     ? absl::StatusCode::kInvalidArgument
                                     : status.code();
-  return absl::Status(code, fmt::format("failed to load '{}', failed to poll from model repository: {}", name,
-                                        MessageOf(status)));
+  return absl::Status(
+      code, fmt::format("failed to load '{}', failed to poll from model repository: {}", name, MessageOf(status)));
 }
 
 }  // namespace
@@ -369,8 +369,8 @@ void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
     PublishLocked(name);
     if (record.draining != 0) {
       waiter = ++counter_;
-      const LoadPool::Ticket deadline = pool_->PostAt(absl::Now() + options_.unload_deadline,
-                                                      [this, name, waiter] { AnswerLate(name, waiter); });
+      const LoadPool::Ticket deadline =
+          pool_->PostAt(absl::Now() + options_.unload_deadline, [this, name, waiter] { AnswerLate(name, waiter); });
       record.waiters.push_back(Waiter{waiter, deadline, std::move(done)});
     }
   }
@@ -424,9 +424,8 @@ void Lifecycle::Impl::RefuseLoads() {
 }
 
 bool Lifecycle::Impl::IdleLocked() {
-  return std::all_of(records_.begin(), records_.end(), [](const auto& entry) {
-    return !entry.second.busy && entry.second.draining == 0;
-  });
+  return std::all_of(records_.begin(), records_.end(),
+                     [](const auto& entry) { return !entry.second.busy && entry.second.draining == 0; });
 }
 
 bool Lifecycle::Impl::UnloadAll(absl::Time deadline) {

@@ -28,8 +28,7 @@ CoreHarness::Options With(const std::function<void(Lifecycle::Options&)>& change
 
 // Makes `at_step` fail for one model at one step.
 void FailAt(CoreHarness& core, std::string step, std::string model) {
-  core.script.at_step = [step = std::move(step), model = std::move(model)](std::string_view at,
-                                                                           std::string_view of) {
+  core.script.at_step = [step = std::move(step), model = std::move(model)](std::string_view at, std::string_view of) {
     return at == step && of == model ? absl::InternalError("scripted failure") : absl::OkStatus();
   };
 }
@@ -60,8 +59,7 @@ TEST(Lifecycle, LoadsServesAndUnloadsBackToNothing) {
   EXPECT_EQ(core.buffers.cached_bytes(), 0u);
   EXPECT_EQ(core.StateOf("m"), "1:UNAVAILABLE(unloaded);");
   EXPECT_EQ(Text(core.Infer("m").status()), "Request for unknown model: 'm' has no available versions");
-  EXPECT_EQ(Text(core.Infer("m", 1).status()),
-            "Request for unknown model: 'm' version 1 is not at ready state");
+  EXPECT_EQ(Text(core.Infer("m", 1).status()), "Request for unknown model: 'm' version 1 is not at ready state");
   EXPECT_TRUE(core.lifecycle->Ready()) << "unloaded on purpose";
   EXPECT_TRUE(core.Unload("m").ok());
   EXPECT_TRUE(core.Unload("never heard of").ok());
@@ -313,8 +311,7 @@ TEST(Lifecycle, NamesAndMissingModelsAreRefusedWithTritonsTexts) {
   ASSERT_TRUE(core.Start().ok());
   EXPECT_EQ(Text(core.Load("")), "Model name cannot be empty. Please enter a valid name to deploy.");
   EXPECT_THAT(Text(core.Load("a/b")), HasSubstr("model name must not contain path traversal characters"));
-  EXPECT_THAT(Text(core.Load("absent")),
-              HasSubstr("failed to load 'absent', failed to poll from model repository"));
+  EXPECT_THAT(Text(core.Load("absent")), HasSubstr("failed to load 'absent', failed to poll from model repository"));
   EXPECT_EQ(core.StateOf("absent"), "-");
   core.folder.AddModel("bad", "backend: \"no such engine\"\n");
   EXPECT_FALSE(core.Load("bad").ok());
@@ -332,10 +329,9 @@ TEST(Lifecycle, ConfigOverrideStaysForALaterPlainLoad) {
   ASSERT_TRUE(core.Start().ok());
   ASSERT_TRUE(core.Load("m").ok());
   LoadOverrides overrides;
-  overrides.config_json =
-      R"({"backend":"fake","input":[{"name":"INPUT0","data_type":"TYPE_FP32","dims":[4]}],)"
-      R"("output":[{"name":"OUTPUT0","data_type":"TYPE_FP32","dims":[4]}],)"
-      R"("instance_group":[{"kind":"KIND_CPU","count":3}]})";
+  overrides.config_json = R"({"backend":"fake","input":[{"name":"INPUT0","data_type":"TYPE_FP32","dims":[4]}],)"
+                          R"("output":[{"name":"OUTPUT0","data_type":"TYPE_FP32","dims":[4]}],)"
+                          R"("instance_group":[{"kind":"KIND_CPU","count":3}]})";
   ASSERT_TRUE(core.Load("m", overrides).ok());
   EXPECT_EQ(core.script.models_made, 2);
   ASSERT_TRUE(core.Load("m").ok());
@@ -352,9 +348,8 @@ TEST(Lifecycle, ConfigOverrideStaysForALaterPlainLoad) {
 
 LoadOverrides FileOverride() {
   LoadOverrides overrides;
-  overrides.config_json =
-      R"({"backend":"fake","input":[{"name":"INPUT0","data_type":"TYPE_FP32","dims":[4]}],)"
-      R"("output":[{"name":"OUTPUT0","data_type":"TYPE_FP32","dims":[4]}]})";
+  overrides.config_json = R"({"backend":"fake","input":[{"name":"INPUT0","data_type":"TYPE_FP32","dims":[4]}],)"
+                          R"("output":[{"name":"OUTPUT0","data_type":"TYPE_FP32","dims":[4]}]})";
   overrides.files["7/model.fake"] = "weights from the request";
   return overrides;
 }
@@ -431,8 +426,7 @@ TEST(Lifecycle, DuplicatesAreShownAndOnlyMatterToThoseWhoAskForThem) {
   TestFolder::Write(core.folder.path() / "second/twice/config.pbtxt", CopyConfig("fake"));
   ASSERT_TRUE(core.Start().ok()) << "nobody asked for the duplicate";
   EXPECT_EQ(core.StateOf("twice"), ":UNAVAILABLE(model appears in two or more repositories);");
-  EXPECT_THAT(Text(core.Load("twice")),
-              HasSubstr("failed to load 'twice', failed to poll from model repository"));
+  EXPECT_THAT(Text(core.Load("twice")), HasSubstr("failed to load 'twice', failed to poll from model repository"));
   EXPECT_TRUE(core.lifecycle->Ready());
 }
 
@@ -561,10 +555,9 @@ TEST(Lifecycle, StopWaitsForRequestsAndRefusesNewWork) {
 
 TEST(Lifecycle, ExitCancelsRunningLoads) {
   CoreHarness core;
-  core.folder.AddModel(
-      "m", CopyConfig("fake", 1,
-                      "model_warmup { name: \"w\" batch_size: 1 count: 4000000000 inputs { key: "
-                      "\"INPUT0\" value { data_type: TYPE_FP32 dims: [ 4 ] zero_data: true } } }"));
+  core.folder.AddModel("m", CopyConfig("fake", 1,
+                                       "model_warmup { name: \"w\" batch_size: 1 count: 4000000000 inputs { key: "
+                                       "\"INPUT0\" value { data_type: TYPE_FP32 dims: [ 4 ] zero_data: true } } }"));
   ASSERT_TRUE(core.Start().ok());
   absl::Notification warming, answered;
   std::atomic<bool> told{false};
@@ -586,11 +579,10 @@ TEST(Lifecycle, ExitCancelsRunningLoads) {
 TEST(Lifecycle, DeclaredWarmupMustSucceedButZerosNeedNot) {
   CoreHarness core;
   core.folder.AddModel("zeros", CopyConfig("fake"));
-  core.folder.AddModel(
-      "declared",
-      CopyConfig("fake", 2,
-                 "model_warmup { name: \"w\" batch_size: 2 count: 3 inputs { key: \"INPUT0\" value { "
-                 "data_type: TYPE_FP32 dims: [ 4 ] random_data: true } } }"));
+  core.folder.AddModel("declared",
+                       CopyConfig("fake", 2,
+                                  "model_warmup { name: \"w\" batch_size: 2 count: 3 inputs { key: \"INPUT0\" value { "
+                                  "data_type: TYPE_FP32 dims: [ 4 ] random_data: true } } }"));
   ASSERT_TRUE(core.Start().ok());
   std::atomic<int> executions{0};
   core.script.on_execute = [&](const Execution&, std::string_view) {
@@ -599,8 +591,7 @@ TEST(Lifecycle, DeclaredWarmupMustSucceedButZerosNeedNot) {
   };
   EXPECT_TRUE(core.Load("zeros").ok());
   EXPECT_EQ(executions, 1);
-  EXPECT_THAT(Text(core.Load("declared")),
-              HasSubstr("failed to run warmup sample 'w': I do not like these; "));
+  EXPECT_THAT(Text(core.Load("declared")), HasSubstr("failed to run warmup sample 'w': I do not like these; "));
   core.script.on_execute = [&](const Execution&, std::string_view) {
     ++executions;
     return absl::OkStatus();

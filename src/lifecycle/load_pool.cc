@@ -10,24 +10,24 @@
 namespace tidemark {
 
 absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platform& platform, int threads) {
-  auto scope =
-      std::make_unique<Scope>(ledger, platform, "server/load pool",
-                              Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+  auto scope = std::make_unique<Scope>(ledger, platform, "server/load pool",
+                                       Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
   auto pool = std::make_unique<LoadPool>(Private(), std::move(scope));
   LoadPool* self = pool.get();
-  RETURN_IF_ERROR(
-      self->scope_->StartThread("load timer", [self] { self->Timer(); }, [self] { self->Stop(); }, "timer").status());
+  RETURN_IF_ERROR(self->scope_
+                      ->StartThread(
+                          "load timer", [self] { self->Timer(); }, [self] { self->Stop(); }, "timer")
+                      .status());
   for (int i = 0; i < std::max(threads, 1); ++i) {
-    RETURN_IF_ERROR(
-        self->scope_
-            ->StartThread(
-                "load",
-                [self, &platform] {
-                  platform.LowerThreadPriority();
-                  self->Worker();
-                },
-                [self] { self->Stop(); }, "load thread")
-            .status());
+    RETURN_IF_ERROR(self->scope_
+                        ->StartThread(
+                            "load",
+                            [self, &platform] {
+                              platform.LowerThreadPriority();
+                              self->Worker();
+                            },
+                            [self] { self->Stop(); }, "load thread")
+                        .status());
   }
   return pool;
 }

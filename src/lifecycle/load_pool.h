@@ -1,7 +1,7 @@
 #pragma once
 
-#include <deque>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>

@@ -18,13 +18,12 @@ namespace {
 // What this server does not schedule yet is refused by name instead of being served wrongly.
 absl::Status RefuseUnscheduled(const inference::ModelConfig& config) {
   if (config.has_ensemble_scheduling() || config.platform() == "ensemble") {
-    return absl::UnimplementedError(
-        fmt::format("model '{}' is an ensemble ('ensemble_scheduling'); this server does not run ensembles yet",
-                    config.name()));
+    return absl::UnimplementedError(fmt::format(
+        "model '{}' is an ensemble ('ensemble_scheduling'); this server does not run ensembles yet", config.name()));
   }
   if (config.has_sequence_batching()) {
-    return absl::UnimplementedError(fmt::format(
-        "model '{}' asks for 'sequence_batching'; this server has no sequence batcher yet", config.name()));
+    return absl::UnimplementedError(
+        fmt::format("model '{}' asks for 'sequence_batching'; this server has no sequence batcher yet", config.name()));
   }
   if (config.model_transaction_policy().decoupled()) {
     return absl::UnimplementedError(
@@ -113,9 +112,9 @@ absl::Status LoadTransaction::Reserve() {
 }
 
 absl::Status LoadTransaction::Initialise() {
-  model_.scope = std::make_unique<Scope>(
-      *parts_.ledger, *parts_.platform, owner_,
-      Scope::Options{.cancel = parts_.cancel, .reservation = &reservation_, .resident = false});
+  model_.scope =
+      std::make_unique<Scope>(*parts_.ledger, *parts_.platform, owner_,
+                              Scope::Options{.cancel = parts_.cancel, .reservation = &reservation_, .resident = false});
   ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, config_, *model_.scope));
   inference::ModelConfig completed = model_.backend_model->config();
   NormalizeConfig(&completed);
@@ -127,8 +126,8 @@ absl::Status LoadTransaction::Initialise() {
     ASSIGN_OR_RETURN(labels[output.name()], ReadLabels(source_.directory, source_.name, output));
   }
   model_.info = std::make_unique<ModelInfo>(completed, version_, labels);
-  ASSIGN_OR_RETURN(scheduler_, InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info,
-                                                         *parts_.buffers));
+  ASSIGN_OR_RETURN(scheduler_,
+                   InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info, *parts_.buffers));
   return absl::OkStatus();
 }
 
@@ -141,12 +140,11 @@ absl::Status LoadTransaction::WarmUp() {
     }
     const std::uint64_t rounds = std::uint64_t{std::max<std::uint32_t>(sample.count(), 1)} * sample.batch_size();
     for (std::uint64_t i = 0; i < rounds; ++i) {
-      if (absl::Status status = scheduler_->WarmUp(parts_.cancel, [&] {
-            return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers);
-          });
+      if (absl::Status status = scheduler_->WarmUp(
+              parts_.cancel, [&] { return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers); });
           !status.ok()) {
-        return absl::Status(status.code(), fmt::format("failed to run warmup sample '{}': {}; ", sample.name(),
-                                                       MessageOf(status)));
+        return absl::Status(status.code(),
+                            fmt::format("failed to run warmup sample '{}': {}; ", sample.name(), MessageOf(status)));
       }
     }
   }

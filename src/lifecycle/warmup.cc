@@ -27,8 +27,9 @@ absl::StatusOr<std::span<std::byte>> AddInput(InferenceRequest& request, std::st
 
 // Bytes of the zero tensor: an empty string is its four length bytes.
 absl::StatusOr<std::size_t> ZeroBytes(DataType data_type, const Shape& shape, std::string_view name) {
-  const std::optional<std::int64_t> bytes =
-      data_type == DataType::kBytes ? TensorByteSize(DataType::kInt32, AsSpan(shape)) : TensorByteSize(data_type, AsSpan(shape));
+  const std::optional<std::int64_t> bytes = data_type == DataType::kBytes
+                                                ? TensorByteSize(DataType::kInt32, AsSpan(shape))
+                                                : TensorByteSize(data_type, AsSpan(shape));
   if (!bytes) {
     return absl::InvalidArgumentError(
         fmt::format("warmup setting expects all variable-size dimensions are specified for input '{}'", name));
@@ -92,8 +93,8 @@ absl::StatusOr<ScheduledRequest> MakeWarmupRequest(const ModelInfo& info, const 
         break;
       }
       default:
-        return absl::InvalidArgumentError(fmt::format(
-            "{}warmup setting expects input '{}' to have input_data_type set", request->Prefix(), name));
+        return absl::InvalidArgumentError(
+            fmt::format("{}warmup setting expects input '{}' to have input_data_type set", request->Prefix(), name));
     }
   }
   return Prepared(info, std::move(request));

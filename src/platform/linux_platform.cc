@@ -251,9 +251,8 @@ class LinuxPlatform final : public Platform {
   void StartForOthers() {
     pthread_setname_np(pthread_self(), "starter");
     absl::MutexLock lock(&starter_mutex_);
-    const auto wanted = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(starter_mutex_) {
-      return starter_ends_ || !orders_.empty();
-    };
+    const auto wanted = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(starter_mutex_) { return starter_ends_ || !orders_.empty(); };
     for (;;) {
       starter_mutex_.Await(absl::Condition(&wanted));
       if (orders_.empty()) return;

@@ -17,8 +17,7 @@ TEST(LinuxPlatform, PipeInAFilesPlaceIsRefusedAtOnce) {
   const auto platform = CreateLinuxPlatform();
   const fs::path folder = *platform->MakeTempDirectory("tidemark-test-");
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      platform->MapFile(folder / "pipe").status()));  // and does not wait for a writer
+  EXPECT_TRUE(absl::IsInvalidArgument(platform->MapFile(folder / "pipe").status()));  // and does not wait for a writer
   EXPECT_TRUE(absl::IsInvalidArgument(platform->MapFile("/dev/zero").status()));
   EXPECT_TRUE(platform->RemoveTree(folder).ok());
 }

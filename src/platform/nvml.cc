@@ -95,8 +95,8 @@ class NvmlLibrary final : public Nvml {
     std::vector<NvmlProcess> processes;
     for (unsigned int i = 0; i < count; ++i) {
       const bool known = infos[i].used_gpu_memory != ~0ULL;
-      processes.push_back({static_cast<int>(infos[i].pid),
-                           known ? static_cast<std::int64_t>(infos[i].used_gpu_memory) : -1});
+      processes.push_back(
+          {static_cast<int>(infos[i].pid), known ? static_cast<std::int64_t>(infos[i].used_gpu_memory) : -1});
     }
     return processes;
   }

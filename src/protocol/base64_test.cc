@@ -25,9 +25,8 @@ TEST(Base64, DecodesTheVectorsOfItsRfc) {
 }
 
 TEST(Base64, RefusesWhatIsNotQuiteBase64) {
-  for (const std::string_view text :
-       {"Z", "Zg", "Zg=", "Zm9", "Zg===", "=", "====", "Z===", "Zg==Zg==", "Zm8=v", "Zm9v!", "Zm 9v", "Zh==", "Zm9=", "Zm9_",
-        "Zg==="}) {
+  for (const std::string_view text : {"Z", "Zg", "Zg=", "Zm9", "Zg===", "=", "====", "Z===", "Zg==Zg==", "Zm8=v",
+                                      "Zm9v!", "Zm 9v", "Zh==", "Zm9=", "Zm9_", "Zg==="}) {
     EXPECT_EQ(Decoded(text), "refused") << text;
   }
 }

@@ -215,9 +215,8 @@ absl::StatusOr<bool> ParseIndexRequest(std::string_view body) {
 
 absl::StatusOr<LoadParameters> ParseLoadRequest(std::string_view body) {
   LoadParameters parameters;
-  RETURN_IF_ERROR(ReadRepositoryRequest(body, [&](JsonCursor& cursor, std::string_view key) {
-    return ReadLoadParameter(cursor, key, parameters);
-  }));
+  RETURN_IF_ERROR(ReadRepositoryRequest(
+      body, [&](JsonCursor& cursor, std::string_view key) { return ReadLoadParameter(cursor, key, parameters); }));
   return parameters;
 }
 
@@ -231,9 +230,8 @@ absl::StatusOr<bool> ParseUnloadRequest(std::string_view body) {
 }
 
 absl::StatusOr<LogSettings> ParseLogSettings(std::string_view body, LogSettings settings) {
-  RETURN_IF_ERROR(ReadDocument(body, [&](JsonCursor& cursor, std::string_view key) {
-    return ReadLogSetting(cursor, key, settings);
-  }));
+  RETURN_IF_ERROR(ReadDocument(
+      body, [&](JsonCursor& cursor, std::string_view key) { return ReadLogSetting(cursor, key, settings); }));
   return settings;
 }
 
@@ -269,8 +267,8 @@ std::string TraceSettingsJson(const TraceValues& values) {
   if (values.tensors) levels += levels.empty() ? "\"TENSORS\"" : ",\"TENSORS\"";
   if (levels.empty()) levels = "\"OFF\"";
   std::string out = fmt::format(
-      "{{\"trace_level\":[{}],\"trace_rate\":\"{}\",\"trace_count\":\"{}\",\"log_frequency\":\"{}\",\"trace_file\":", levels,
-      values.rate, values.count, values.log_frequency);
+      "{{\"trace_level\":[{}],\"trace_rate\":\"{}\",\"trace_count\":\"{}\",\"log_frequency\":\"{}\",\"trace_file\":",
+      levels, values.rate, values.count, values.log_frequency);
   AppendJsonString(out, values.file);
   out += ",\"trace_mode\":\"triton\"}";
   return out;

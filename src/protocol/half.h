@@ -27,8 +27,8 @@ inline std::uint16_t DoubleToHalf(double value) {
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00u);
   if (magnitude >= 65520.0) return static_cast<std::uint16_t>(sign | 0x7c00u);
   int exponent = 0;
-  std::frexp(magnitude, &exponent);           // magnitude = f * 2^exponent, 0.5 <= f < 1
-  if (magnitude < 0x1p-14) exponent = -13;    // subnormal: one spacing for all
+  std::frexp(magnitude, &exponent);         // magnitude = f * 2^exponent, 0.5 <= f < 1
+  if (magnitude < 0x1p-14) exponent = -13;  // subnormal: one spacing for all
   // In units of the last place; the division by a power of two is exact, nearbyint rounds to even.
   const auto units = static_cast<std::uint32_t>(std::nearbyint(std::ldexp(magnitude, 11 - exponent)));
   const auto bits = static_cast<std::uint32_t>(exponent + 13) * 1024 + units;

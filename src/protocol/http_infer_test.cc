@@ -40,7 +40,8 @@ class HttpInfer : public testing::Test {
     return std::string(MessageOf(status_));
   }
   static std::string Input(std::string_view rest) {
-    return fmt::format(R"({{"inputs":[{{"name":"A","datatype":"INT32","shape":[1,4]{}{}}}]}})", rest.empty() ? "" : ",", rest);
+    return fmt::format(R"({{"inputs":[{{"name":"A","datatype":"INT32","shape":[1,4]{}{}}}]}})", rest.empty() ? "" : ",",
+                       rest);
   }
 
   Buffer BufferOf(std::string_view bytes) {
@@ -103,11 +104,8 @@ TEST_F(HttpInfer, JsonRequestOfTheSpecificationIsRead) {
   EXPECT_TRUE(request_.sequence_start && request_.sequence_end && request_.binary_data_output);
   EXPECT_EQ(request_.priority, 2u);
   EXPECT_EQ(request_.timeout_us, 9u);
-  const Parameters expected = {{"k", std::string("v")},
-                               {"n", std::int64_t{-3}},
-                               {"f", 1.5},
-                               {"b", false},
-                               {"huge", 18446744073709551615.0}};
+  const Parameters expected = {
+      {"k", std::string("v")}, {"n", std::int64_t{-3}}, {"f", 1.5}, {"b", false}, {"huge", 18446744073709551615.0}};
   EXPECT_EQ(request_.parameters, expected);
 }
 
@@ -201,7 +199,8 @@ TEST_F(HttpInfer, EachErrorHasTritonsText) {
            max},
       {R"({"inputs":[{"name":"A","datatype":"INT32","shape":[4611686018427387904],"data":[1]}]})",
        "byte size overflow for input 'A': element count (4611686018427387904) * data type size (4) exceeds maximum allowed "
-       "size (" + max + ")"},
+       "size (" +
+           max + ")"},
       {R"({"inputs":[{"name":"A","datatype":"INT32","shape":[1000000],"data":[1]}]})",
        "JSON input 'A' has a byte_size (4000000 bytes) that exceeds the maximum allowed value of 1048576 bytes. Use "
        "--http-max-input-size to increase the limit."},
@@ -210,7 +209,8 @@ TEST_F(HttpInfer, EachErrorHasTritonsText) {
       {R"({"id":"q","inputs":[],"outputs":[{"name":"Y"},{"name":"Y"}]})",
        "[request id: q] output 'Y' already exists in request"},
       {R"({"inputs":[],"outputs":1})", "Unable to parse 'outputs': attempt to access JSON non-array as array"},
-      {R"({"inputs":[],"outputs":[{}]})", "Unable to parse 'name': attempt to access non-existing object member 'name'"},
+      {R"({"inputs":[],"outputs":[{}]})",
+       "Unable to parse 'name': attempt to access non-existing object member 'name'"},
       {R"({"inputs":[],"outputs":[{"name":"Y","parameters":{"classification":-1}}]})",
        "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"},
       {R"({"inputs":[],"outputs":[{"name":"Y","parameters":{"binary_data":1}}]})",
@@ -250,9 +250,10 @@ TEST_F(HttpInfer, ManyInputsOfOneNameAreFoundToo) {
 
 TEST_F(HttpInfer, LimitsBoundJsonAndRawBodies) {
   limit_ = 10;
-  EXPECT_EQ(Decode("{\"inputs\":[]}"),
-            "request JSON size of 13 bytes exceeds the maximum allowed input size of 10 bytes. Use --http-max-input-size to "
-            "increase the limit.");
+  EXPECT_EQ(
+      Decode("{\"inputs\":[]}"),
+      "request JSON size of 13 bytes exceeds the maximum allowed input size of 10 bytes. Use --http-max-input-size to "
+      "increase the limit.");
   EXPECT_EQ(Decode("", std::string(11, 'x')),
             "Raw input has a byte_size (11 bytes) that exceeds the maximum allowed value of 10 bytes. Use "
             "--http-max-input-size to increase the limit.");
@@ -297,10 +298,9 @@ TEST_F(HttpInfer, JsonAnswerHasTritonsForm) {
   request_.id = "7";
   AddOutput(0, DataType::kFp32, {1, 4}, kFloats);
   AddOutput(1, DataType::kBytes, {1, 2}, kTexts);
-  EXPECT_EQ(Encode(),
-            R"({"id":"7","model_name":"simple","model_version":"3","outputs":[)"
-            R"({"name":"Y","datatype":"FP32","shape":[1,4],"data":[1.0,2.0,4.0,0.5]},)"
-            R"({"name":"T","datatype":"BYTES","shape":[1,2],"data":["ab",""]}]})");
+  EXPECT_EQ(Encode(), R"({"id":"7","model_name":"simple","model_version":"3","outputs":[)"
+                      R"({"name":"Y","datatype":"FP32","shape":[1,4],"data":[1.0,2.0,4.0,0.5]},)"
+                      R"({"name":"T","datatype":"BYTES","shape":[1,2],"data":["ab",""]}]})");
 }
 
 TEST_F(HttpInfer, BinaryAnswerMovesTheBuffers) {
@@ -309,7 +309,8 @@ TEST_F(HttpInfer, BinaryAnswerMovesTheBuffers) {
   AddOutput(1, DataType::kBytes, {1, 2}, kTexts);
   EXPECT_EQ(Encode(),
             R"({"model_name":"simple","model_version":"3","parameters":{"a":true,"b":-1,"c":0.5,"d":"x\""},"outputs":[)"
-            R"({"name":"T","datatype":"BYTES","shape":[1,2],"parameters":{"binary_data_size":10}}]}|)" + kTexts);
+            R"({"name":"T","datatype":"BYTES","shape":[1,2],"parameters":{"binary_data_size":10}}]}|)" +
+                kTexts);
   EXPECT_TRUE(request_.response.outputs[0].data.empty());
 }
 
@@ -319,30 +320,33 @@ TEST_F(HttpInfer, NamedOutputsDecideThemselvesHowTheyTravel) {
   request_.outputs.push_back({"T", true, 0});
   AddOutput(0, DataType::kFp32, {1, 4}, kFloats);
   AddOutput(1, DataType::kBytes, {1, 2}, kTexts);
-  EXPECT_EQ(Encode(),
-            R"({"model_name":"simple","model_version":"3","outputs":[)"
-            R"({"name":"Y","datatype":"FP32","shape":[1,4],"data":[1.0,2.0,4.0,0.5]},)"
-            R"({"name":"T","datatype":"BYTES","shape":[1,2],"parameters":{"binary_data_size":10}}]}|)" + kTexts);
+  EXPECT_EQ(Encode(), R"({"model_name":"simple","model_version":"3","outputs":[)"
+                      R"({"name":"Y","datatype":"FP32","shape":[1,4],"data":[1.0,2.0,4.0,0.5]},)"
+                      R"({"name":"T","datatype":"BYTES","shape":[1,2],"parameters":{"binary_data_size":10}}]}|)" +
+                          kTexts);
 }
 
 TEST_F(HttpInfer, RawRequestsAreAnsweredInBinary) {
   request_.raw = true;
   AddOutput(0, DataType::kFp32, {1, 4}, kFloats);
   EXPECT_EQ(Encode(), R"({"model_name":"simple","model_version":"3","outputs":[)"
-                      R"({"name":"Y","datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}]}|)" + kFloats);
+                      R"({"name":"Y","datatype":"FP32","shape":[1,4],"parameters":{"binary_data_size":16}}]}|)" +
+                          kFloats);
 }
 
 TEST_F(HttpInfer, ClassificationSortsAndLabels) {
   request_.outputs.push_back({"Y", false, 3});
   AddOutput(0, DataType::kFp32, {1, 4}, kFloats);
-  EXPECT_EQ(Encode(), R"({"model_name":"simple","model_version":"3","outputs":[{"name":"Y","datatype":"BYTES","shape":[1,3],)"
-                      R"("data":["4.000000:2","2.000000:1:dog","1.000000:0:cat"]}]})");
+  EXPECT_EQ(Encode(),
+            R"({"model_name":"simple","model_version":"3","outputs":[{"name":"Y","datatype":"BYTES","shape":[1,3],)"
+            R"("data":["4.000000:2","2.000000:1:dog","1.000000:0:cat"]}]})");
   request_.Clear();
   request_.outputs.push_back({"Y", true, 100});
   AddOutput(0, DataType::kInt8, {2, 2}, std::string("\xff\x05\x07\x07", 4));
-  EXPECT_EQ(Encode(), R"({"model_name":"simple","model_version":"3","outputs":[{"name":"Y","datatype":"BYTES","shape":[2,2],)"
-                      R"("parameters":{"binary_data_size":45}}]}|)" +
-                          std::string("\7\0\0\0005:1:dog\x08\0\0\0-1:0:cat\7\0\0\0007:0:cat\7\0\0\0007:1:dog", 45));
+  EXPECT_EQ(Encode(),
+            R"({"model_name":"simple","model_version":"3","outputs":[{"name":"Y","datatype":"BYTES","shape":[2,2],)"
+            R"("parameters":{"binary_data_size":45}}]}|)" +
+                std::string("\7\0\0\0005:1:dog\x08\0\0\0-1:0:cat\7\0\0\0007:0:cat\7\0\0\0007:1:dog", 45));
 }
 
 TEST_F(HttpInfer, ClassificationOfWhatHasNoOrderIsRefused) {

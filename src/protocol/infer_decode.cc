@@ -32,7 +32,9 @@ absl::Status NoMember(std::string_view name) {
   return Invalid("Unable to parse '{}': attempt to access non-existing object member '{}'", name, name);
 }
 
-absl::Status NotParsed(std::string_view name, std::string_view why) { return Invalid("Unable to parse '{}': {}", name, why); }
+absl::Status NotParsed(std::string_view name, std::string_view why) {
+  return Invalid("Unable to parse '{}': {}", name, why);
+}
 
 absl::Status NoRegion(std::string_view region) {
   return absl::NotFoundError(fmt::format("Unable to find shared memory region: '{}'", region));
@@ -182,7 +184,8 @@ class InferReader {
     if (key == "binary_data_output") return ReadBool({"binary_data_output"}, request_.binary_data_output);
     if (key.starts_with("triton_")) {
       cursor_.SkipValue();
-      return Invalid("parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.");
+      return Invalid(
+          "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified.");
     }
     return ReadCustom(std::string(key));
   }
@@ -278,9 +281,10 @@ class InferReader {
     }
     const std::size_t element = ElementByteSize(input.data_type);
     if (element != 0 && !TensorByteSize(input.data_type, shape)) {
-      return Invalid("byte size overflow for input '{}': element count ({}) * data type size ({}) exceeds maximum allowed "
-                     "size ({})",
-                     input.name, *count, element, std::numeric_limits<std::int64_t>::max());
+      return Invalid(
+          "byte size overflow for input '{}': element count ({}) * data type size ({}) exceeds maximum allowed "
+          "size ({})",
+          input.name, *count, element, std::numeric_limits<std::int64_t>::max());
     }
     return *count;
   }
@@ -302,15 +306,14 @@ class InferReader {
       cursor_.SkipValue();
       return count.status();
     }
-    RETURN_IF_ERROR(
-        ReadJsonTensor(cursor_, input.data_type, input.name, *count, max_input_bytes_, pool_, input.owned));
+    RETURN_IF_ERROR(ReadJsonTensor(cursor_, input.data_type, input.name, *count, max_input_bytes_, pool_, input.owned));
     input.data = input.owned.bytes();
     return absl::OkStatus();
   }
 
   static absl::Status CheckSource(const InputFacts& facts) {
-    const int sources = (facts.has_data ? 1 : 0) + (facts.parameters.has_binary_size ? 1 : 0) +
-                        (facts.parameters.has_region ? 1 : 0);
+    const int sources =
+        (facts.has_data ? 1 : 0) + (facts.parameters.has_binary_size ? 1 : 0) + (facts.parameters.has_region ? 1 : 0);
     if (sources == 1) return absl::OkStatus();
     constexpr std::string_view kRule =
         "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', "
@@ -506,9 +509,10 @@ class InferReader {
 absl::Status DecodeRaw(std::span<const std::byte> body, const ModelInfo& model, std::size_t max_input_bytes,
                        BufferPool& pool, InferenceRequest& request) {
   if (body.size() > max_input_bytes) {
-    return Invalid("Raw input has a byte_size ({} bytes) that exceeds the maximum allowed value of {} bytes. Use "
-                   "--http-max-input-size to increase the limit.",
-                   body.size(), max_input_bytes);
+    return Invalid(
+        "Raw input has a byte_size ({} bytes) that exceeds the maximum allowed value of {} bytes. Use "
+        "--http-max-input-size to increase the limit.",
+        body.size(), max_input_bytes);
   }
   request.raw = true;
   RequestInput& input = request.inputs.emplace_back();
@@ -537,8 +541,8 @@ absl::StatusOr<std::size_t> InferJsonBytes(std::optional<std::string_view> heade
   constexpr std::int64_t kMin = std::numeric_limits<std::int32_t>::min();
   constexpr std::int64_t kMax = std::numeric_limits<std::int32_t>::max();
   if (error != std::errc() || value < kMin || value > kMax) {
-    return Invalid("Unable to parse Inference-Header-Content-Length, value is out of range [ {}, {} ], got: {}", kMin, kMax,
-                   *header_length);
+    return Invalid("Unable to parse Inference-Header-Content-Length, value is out of range [ {}, {} ], got: {}", kMin,
+                   kMax, *header_length);
   }
   if (value < 0 || static_cast<std::uint64_t>(value) > body_bytes) {
     return Invalid("inference header size should be in range (0, {}), got: {}", body_bytes, value);
@@ -550,9 +554,10 @@ absl::Status DecodeInfer(std::span<const std::byte> body, std::size_t json_bytes
                          std::size_t max_input_bytes, BufferPool& pool, InferenceRequest& request) {
   if (json_bytes == 0) return DecodeRaw(body, model, max_input_bytes, pool, request);
   if (json_bytes > max_input_bytes) {
-    return Invalid("request JSON size of {} bytes exceeds the maximum allowed input size of {} bytes. Use "
-                   "--http-max-input-size to increase the limit.",
-                   json_bytes, max_input_bytes);
+    return Invalid(
+        "request JSON size of {} bytes exceeds the maximum allowed input size of {} bytes. Use "
+        "--http-max-input-size to increase the limit.",
+        json_bytes, max_input_bytes);
   }
   return InferReader(body, json_bytes, model, max_input_bytes, pool, request).Read();
 }

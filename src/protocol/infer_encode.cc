@@ -63,8 +63,8 @@ RequestedOutput AskedFor(const InferenceRequest& request, std::size_t place) {
   return asked;
 }
 
-absl::Status AppendOutput(ResponseOutput& output, const RequestedOutput& asked, const ModelInfo& model, BufferPool& pool,
-                          EncodedInfer& encoded) {
+absl::Status AppendOutput(ResponseOutput& output, const RequestedOutput& asked, const ModelInfo& model,
+                          BufferPool& pool, EncodedInfer& encoded) {
   if (asked.classification != 0) {
     const std::vector<std::string>& labels = model.outputs()[output.index].labels;
     ASSIGN_OR_RETURN(ClassResult result, Classify(output.data_type, output.shape, output.data.bytes(),

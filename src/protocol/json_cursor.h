@@ -16,9 +16,9 @@ enum class JsonKind : std::uint8_t { kObject, kArray, kString, kNumber, kTrue, k
 // A number as it stands in the text.
 struct JsonNumber {
   std::string_view text;
-  bool integral = false;        // digits only, with or without '-'
+  bool integral = false;  // digits only, with or without '-'
   bool negative = false;
-  bool fits = false;            // integral, and `magnitude` is its whole absolute value
+  bool fits = false;  // integral, and `magnitude` is its whole absolute value
   std::uint64_t magnitude = 0;
 
   std::optional<std::uint64_t> AsUint64() const;

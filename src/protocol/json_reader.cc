@@ -84,7 +84,8 @@ struct Decimal {
   }
   const char* const first = q;
   // One digit at a time in front of the point, where there are few, eight at a time behind it.
-  while (q != end && json::IsDigit(*q)) decimal.mantissa = decimal.mantissa * 10 + static_cast<std::uint64_t>(*q++ - '0');
+  while (q != end && json::IsDigit(*q))
+    decimal.mantissa = decimal.mantissa * 10 + static_cast<std::uint64_t>(*q++ - '0');
   std::ptrdiff_t digits = q - first;
   if (digits == 0 || (digits > 1 && *first == '0')) return false;
   if (q != end && *q == '.') {
@@ -113,8 +114,8 @@ struct Decimal {
 // Clinger's case: both operands are exact, so that the one operation rounds once.
 double ExactDouble(const Decimal& decimal) {
   const auto mantissa = static_cast<double>(decimal.mantissa);
-  const double value = decimal.exponent < 0 ? mantissa / kPowersOfTen[-decimal.exponent]
-                                            : mantissa * kPowersOfTen[decimal.exponent];
+  const double value =
+      decimal.exponent < 0 ? mantissa / kPowersOfTen[-decimal.exponent] : mantissa * kPowersOfTen[decimal.exponent];
   return decimal.negative ? -value : value;
 }
 
@@ -155,7 +156,7 @@ Outcome ReadFloating(const char*& p, const char* end, T& value, const char*& mes
       }
     }
     return ParseFloating(std::string_view(start, static_cast<std::size_t>(p - start)), value) ? Outcome::kGood
-                                                                                             : Outcome::kOutOfRange;
+                                                                                              : Outcome::kOutOfRange;
   }
   p = start;
   if (!StartsNumber(*p)) return Outcome::kWrongKind;
@@ -376,8 +377,9 @@ absl::Status StatusOf(const Trouble& trouble, DataType type, std::string_view na
   }
   if (trouble.outcome == Outcome::kOutOfRange) {
     const std::string_view text(trouble.at, std::min<std::size_t>(static_cast<std::size_t>(p - trouble.at), 40));
-    return absl::InvalidArgumentError(fmt::format(
-        "Unable to parse 'data': value {} of input '{}' is out of range for datatype {}", text, name, ProtocolName(type)));
+    return absl::InvalidArgumentError(
+        fmt::format("Unable to parse 'data': value {} of input '{}' is out of range for datatype {}", text, name,
+                    ProtocolName(type)));
   }
   return absl::InvalidArgumentError(fmt::format(
       "{}: {}", strings ? "Unable to parse JSON bytes array" : "Unable to parse 'data'", WrongKindText(type)));
@@ -417,7 +419,8 @@ absl::Status ReadStrings(JsonCursor& cursor, std::string_view name, std::size_t 
     char* const length_at = write;
     write += sizeof(std::uint32_t);
     if (!json::DecodeString(at, end, &write, message)) return Outcome::kSyntax;
-    const auto length = static_cast<std::uint32_t>(write - length_at - static_cast<std::ptrdiff_t>(sizeof(std::uint32_t)));
+    const auto length =
+        static_cast<std::uint32_t>(write - length_at - static_cast<std::ptrdiff_t>(sizeof(std::uint32_t)));
     std::memcpy(length_at, &length, sizeof(length));
     return Outcome::kGood;
   });

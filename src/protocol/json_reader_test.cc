@@ -141,15 +141,18 @@ TEST(JsonReader, WhatDoesNotFitIsRefusedByName) {
       {DataType::kFp16, "[false]", 1, no_double},
       {DataType::kBytes, "[1]", 1, "Unable to parse JSON bytes array: attempt to access JSON non-string as string"},
       {DataType::kInt8, "[128]", 1, "Unable to parse 'data': value 128 of input 'X' is out of range for datatype INT8"},
-      {DataType::kInt8, "[-129]", 1, "Unable to parse 'data': value -129 of input 'X' is out of range for datatype INT8"},
-      {DataType::kUint8, "[256]", 1, "Unable to parse 'data': value 256 of input 'X' is out of range for datatype UINT8"},
+      {DataType::kInt8, "[-129]", 1,
+       "Unable to parse 'data': value -129 of input 'X' is out of range for datatype INT8"},
+      {DataType::kUint8, "[256]", 1,
+       "Unable to parse 'data': value 256 of input 'X' is out of range for datatype UINT8"},
       {DataType::kInt32, "[2147483648]", 1,
        "Unable to parse 'data': value 2147483648 of input 'X' is out of range for datatype INT32"},
       {DataType::kInt64, "[9223372036854775808]", 1,
        "Unable to parse 'data': value 9223372036854775808 of input 'X' is out of range for datatype INT64"},
       {DataType::kUint64, "[18446744073709551616]", 1,
        "Unable to parse 'data': value 18446744073709551616 of input 'X' is out of range for datatype UINT64"},
-      {DataType::kFp32, "[1e39]", 1, "Unable to parse 'data': value 1e39 of input 'X' is out of range for datatype FP32"},
+      {DataType::kFp32, "[1e39]", 1,
+       "Unable to parse 'data': value 1e39 of input 'X' is out of range for datatype FP32"},
       {DataType::kFp64, "[1e309]", 1,
        "Unable to parse 'data': value 1e309 of input 'X' is out of range for datatype FP64"},
       {DataType::kFp16, "[65520]", 1,
@@ -157,9 +160,10 @@ TEST(JsonReader, WhatDoesNotFitIsRefusedByName) {
       {DataType::kInt32, "[1,2,3]", 2, too_many},
       {DataType::kInt32, "[1]", 0, too_many},
       {DataType::kInt32, "[1,2]", 3, too_few},
-      {DataType::kInt32, "[1,2]", 1'000'000'000, "JSON input 'X' has a byte_size (4000000000 bytes) that exceeds the "
-                                                  "maximum allowed value of 1048576 bytes. Use --http-max-input-size to "
-                                                  "increase the limit."},
+      {DataType::kInt32, "[1,2]", 1'000'000'000,
+       "JSON input 'X' has a byte_size (4000000000 bytes) that exceeds the "
+       "maximum allowed value of 1048576 bytes. Use --http-max-input-size to "
+       "increase the limit."},
       {DataType::kInt32, "[1,2]", 200'000, too_few},
       {DataType::kInt32, "5", 1, "Unable to parse 'data': attempt to access JSON non-array as array"},
       // Malformed text comes first, whatever else is wrong.
@@ -210,7 +214,8 @@ TEST(JsonReader, FloatsAreTheNearestToTheirText) {
         text = fmt::format("{:.{}e}", single, static_cast<int>(random() % 20));
         break;
       case 2:  // just beside the middle of two floats
-        text = fmt::format("{:.17g}", (static_cast<double>(single) + static_cast<double>(std::nextafter(single, 1e38F))) / 2);
+        text = fmt::format("{:.17g}",
+                           (static_cast<double>(single) + static_cast<double>(std::nextafter(single, 1e38F))) / 2);
         break;
       default:
         text = fmt::format("{}{:.{}f}", random() % 2 == 0 ? "" : "-", static_cast<double>(random() % 1'000'000) / 997,

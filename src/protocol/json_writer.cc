@@ -147,7 +147,8 @@ void AppendArray(std::string& out, std::span<const std::byte> data, std::size_t 
 
 template <typename T>
 void AppendIntegers(std::string& out, std::span<const std::byte> data) {
-  AppendArray<T>(out, data, 2 + 2 * sizeof(T), [](char* p, T value) { return std::to_chars(p, p + kLongestNumber, value).ptr; });
+  AppendArray<T>(out, data, 2 + 2 * sizeof(T),
+                 [](char* p, T value) { return std::to_chars(p, p + kLongestNumber, value).ptr; });
 }
 
 template <typename T>
@@ -229,11 +230,11 @@ void AppendJsonElements(std::string& out, DataType type, std::span<const std::by
     case DataType::kFp64:
       return AppendFloats<double>(out, data);
     case DataType::kFp16:
-      return AppendArray<std::uint16_t>(out, data, 10,
-                                        [](char* p, std::uint16_t value) { return WriteFloating(p, HalfToFloat(value)); });
+      return AppendArray<std::uint16_t>(
+          out, data, 10, [](char* p, std::uint16_t value) { return WriteFloating(p, HalfToFloat(value)); });
     case DataType::kBf16:
-      return AppendArray<std::uint16_t>(out, data, 10,
-                                        [](char* p, std::uint16_t value) { return WriteFloating(p, Bf16ToFloat(value)); });
+      return AppendArray<std::uint16_t>(
+          out, data, 10, [](char* p, std::uint16_t value) { return WriteFloating(p, Bf16ToFloat(value)); });
     case DataType::kInvalid:
     case DataType::kBytes:
       break;

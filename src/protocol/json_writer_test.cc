@@ -40,8 +40,9 @@ TEST(JsonWriter, EveryTypeHasItsForm) {
 
 TEST(JsonWriter, FloatsAreShortInTritonsLayout) {
   const float inf = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(Written<float>(DataType::kFp32, {0.1F, 1.0F, -0.0F, 100.0F, 1e20F, 1e21F, 1e-6F, 1e-7F, 1.5e-7F, 3.4028235e38F}),
-            "[0.1,1.0,-0.0,100.0,100000000000000000000.0,1e21,0.000001,1e-7,1.5e-7,3.4028235e38]");
+  EXPECT_EQ(
+      Written<float>(DataType::kFp32, {0.1F, 1.0F, -0.0F, 100.0F, 1e20F, 1e21F, 1e-6F, 1e-7F, 1.5e-7F, 3.4028235e38F}),
+      "[0.1,1.0,-0.0,100.0,100000000000000000000.0,1e21,0.000001,1e-7,1.5e-7,3.4028235e38]");
   EXPECT_EQ(Written<float>(DataType::kFp32, {inf, -inf, std::nanf("")}), "[Infinity,-Infinity,NaN]");
   EXPECT_EQ(Written<double>(DataType::kFp64, {0.1, 12345.678, 1e300, 5e-324, 1.7976931348623157e308}),
             "[0.1,12345.678,1e300,5e-324,1.7976931348623157e308]");

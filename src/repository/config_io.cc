@@ -14,8 +14,7 @@ Shape ToShape(const Dims& dims) {
 
 template <typename Tensors>
 auto FindByName(const Tensors& tensors, std::string_view name) {
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name() == name; });
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name() == name; });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -62,9 +61,7 @@ std::optional<std::string> ParameterOf(const inference::ModelConfig& config, std
 
 bool HasLabels(const inference::ModelOutput& output) { return !output.label_filename().empty(); }
 
-bool IsDecoupled(const inference::ModelConfig& config) {
-  return config.model_transaction_policy().decoupled();
-}
+bool IsDecoupled(const inference::ModelConfig& config) { return config.model_transaction_policy().decoupled(); }
 
 bool IsEnsemble(const inference::ModelConfig& config) {
   return config.platform() == "ensemble" || config.has_ensemble_scheduling();

@@ -71,8 +71,7 @@ class Printer {
   void PrintValue(const Message& message, const FieldDescriptor& field, int index) {
     const Reflection& reflection = *message.GetReflection();
     const auto get = [&](auto singular, auto repeated) {
-      return index < 0 ? (reflection.*singular)(message, &field)
-                       : (reflection.*repeated)(message, &field, index);
+      return index < 0 ? (reflection.*singular)(message, &field) : (reflection.*repeated)(message, &field, index);
     };
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:

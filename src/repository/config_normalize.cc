@@ -11,21 +11,16 @@ namespace {
 using inference::ModelConfig;
 using inference::ModelInstanceGroup;
 
-bool IsPlatform(const ModelConfig& config, std::string_view platform) {
-  return config.platform() == platform;
-}
+bool IsPlatform(const ModelConfig& config, std::string_view platform) { return config.platform() == platform; }
 
 bool HasFile(const VersionListing& listing, std::string_view name) { return listing.files.contains(name); }
-bool HasDirectory(const VersionListing& listing, std::string_view name) {
-  return listing.directories.contains(name);
-}
+bool HasDirectory(const VersionListing& listing, std::string_view name) { return listing.directories.contains(name); }
 bool HasEntry(const VersionListing& listing, std::string_view name) {
   return HasFile(listing, name) || HasDirectory(listing, name);
 }
 
 // Sets what is still empty. An empty value leaves the field alone.
-void FillIn(ModelConfig* config, std::string_view backend, std::string_view platform,
-            std::string_view filename) {
+void FillIn(ModelConfig* config, std::string_view backend, std::string_view platform, std::string_view filename) {
   if (config->backend().empty()) config->set_backend(std::string(backend));
   if (config->platform().empty()) config->set_platform(std::string(platform));
   if (config->default_model_filename().empty()) config->set_default_model_filename(std::string(filename));
@@ -48,9 +43,9 @@ bool CompleteTensorFlow(const VersionListing& listing, ModelConfig* config) {
 
 bool CompleteTensorRt(const VersionListing& listing, ModelConfig* config) {
   const std::string& filename = config->default_model_filename();
-  const bool guessed = config->backend().empty() &&
-                       (IsPlatform(*config, "tensorrt_plan") || filename == "model.plan" ||
-                        (config->platform().empty() && filename.empty() && HasFile(listing, "model.plan")));
+  const bool guessed =
+      config->backend().empty() && (IsPlatform(*config, "tensorrt_plan") || filename == "model.plan" ||
+                                    (config->platform().empty() && filename.empty() && HasFile(listing, "model.plan")));
   if (config->backend() != "tensorrt" && !guessed) return false;
   FillIn(config, "tensorrt", "tensorrt_plan", "model.plan");
   return true;
@@ -62,19 +57,17 @@ bool Unspecified(const ModelConfig& config) {
 }
 
 bool CompleteOnnx(const VersionListing& listing, ModelConfig* config) {
-  const bool guessed =
-      config->backend().empty() &&
-      (IsPlatform(*config, "onnxruntime_onnx") || config->default_model_filename() == "model.onnx" ||
-       (Unspecified(*config) && HasEntry(listing, "model.onnx")));
+  const bool guessed = config->backend().empty() &&
+                       (IsPlatform(*config, "onnxruntime_onnx") || config->default_model_filename() == "model.onnx" ||
+                        (Unspecified(*config) && HasEntry(listing, "model.onnx")));
   if (config->backend() != "onnxruntime" && !guessed) return false;
   FillIn(config, "onnxruntime", "onnxruntime_onnx", "model.onnx");
   return true;
 }
 
 bool CompleteOpenVino(const VersionListing& listing, ModelConfig* config) {
-  const bool guessed =
-      config->backend().empty() && (config->default_model_filename() == "model.xml" ||
-                                    (Unspecified(*config) && HasEntry(listing, "model.xml")));
+  const bool guessed = config->backend().empty() && (config->default_model_filename() == "model.xml" ||
+                                                     (Unspecified(*config) && HasEntry(listing, "model.xml")));
   if (config->backend() != "openvino" && !guessed) return false;
   // The engine reads ONNX as well: an openvino model whose only artifact is model.onnx means that file.
   const bool onnx = !HasEntry(listing, "model.xml") && HasEntry(listing, "model.onnx");
@@ -89,8 +82,7 @@ bool CompletePyTorch(const VersionListing& listing, ModelConfig* config) {
   const bool chosen = config->backend() == "pytorch";
   if (!chosen) {
     if (!config->backend().empty()) return false;
-    const bool listed =
-        Unspecified(*config) && (HasFile(listing, "model.pt") || HasFile(listing, "model.pt2"));
+    const bool listed = Unspecified(*config) && (HasFile(listing, "model.pt") || HasFile(listing, "model.pt2"));
     if (!libtorch && !aoti && filename != "model.pt" && filename != "model.pt2" && !listed) return false;
   }
   if (libtorch) {
@@ -124,8 +116,7 @@ std::optional<ModelInstanceGroup> PreferredOf(const InstanceDefaults& defaults,
 void ResolveKind(const InstanceDefaults& defaults, ModelInstanceGroup* group) {
   if (group->kind() != ModelInstanceGroup::KIND_AUTO) return;
   const bool usable =
-      !defaults.gpus.empty() &&
-      std::all_of(group->gpus().begin(), group->gpus().end(), [&](std::int32_t gpu) {
+      !defaults.gpus.empty() && std::all_of(group->gpus().begin(), group->gpus().end(), [&](std::int32_t gpu) {
         return std::find(defaults.gpus.begin(), defaults.gpus.end(), gpu) != defaults.gpus.end();
       });
   group->set_kind(usable ? ModelInstanceGroup::KIND_GPU : ModelInstanceGroup::KIND_CPU);
@@ -143,9 +134,8 @@ absl::Status CompleteBackendFields(std::string_view directory_name, const Versio
                                    ModelConfig* config) {
   if (config->name().empty()) config->set_name(std::string(directory_name));
   if (config->platform() == "ensemble" || config->has_ensemble_scheduling()) return absl::OkStatus();
-  if (CompleteTensorFlow(listing, config) || CompleteTensorRt(listing, config) ||
-      CompleteOnnx(listing, config) || CompleteOpenVino(listing, config) ||
-      CompletePyTorch(listing, config) || CompletePython(listing, config)) {
+  if (CompleteTensorFlow(listing, config) || CompleteTensorRt(listing, config) || CompleteOnnx(listing, config) ||
+      CompleteOpenVino(listing, config) || CompletePyTorch(listing, config) || CompletePython(listing, config)) {
     return absl::OkStatus();
   }
   if (!config->backend().empty() || !Unspecified(*config)) return absl::OkStatus();
@@ -167,14 +157,12 @@ void NormalizeConfig(ModelConfig* config) {
     config->mutable_version_policy()->mutable_latest()->set_num_versions(1);
   }
   const std::int32_t max_batch = config->max_batch_size();
-  if (config->has_dynamic_batching() && max_batch > 0 &&
-      config->dynamic_batching().preferred_batch_size().empty()) {
+  if (config->has_dynamic_batching() && max_batch > 0 && config->dynamic_batching().preferred_batch_size().empty()) {
     config->mutable_dynamic_batching()->add_preferred_batch_size(max_batch);
   }
   if (config->has_sequence_batching()) {
     auto* sequence = config->mutable_sequence_batching();
-    if (sequence->max_sequence_idle_microseconds() == 0)
-      sequence->set_max_sequence_idle_microseconds(1'000'000);
+    if (sequence->max_sequence_idle_microseconds() == 0) sequence->set_max_sequence_idle_microseconds(1'000'000);
     if (sequence->has_oldest() && max_batch > 0 && sequence->oldest().preferred_batch_size().empty()) {
       sequence->mutable_oldest()->add_preferred_batch_size(max_batch);
     }
@@ -182,8 +170,7 @@ void NormalizeConfig(ModelConfig* config) {
   if (config->has_ensemble_scheduling()) return;
   auto* optimization = config->mutable_optimization();
   if (!optimization->has_input_pinned_memory()) optimization->mutable_input_pinned_memory()->set_enable(true);
-  if (!optimization->has_output_pinned_memory())
-    optimization->mutable_output_pinned_memory()->set_enable(true);
+  if (!optimization->has_output_pinned_memory()) optimization->mutable_output_pinned_memory()->set_enable(true);
 }
 
 void NormalizeInstanceGroups(const InstanceDefaults& defaults, ModelConfig* config) {

@@ -36,21 +36,17 @@ TEST(CompleteBackendFieldsTest, ABareArtifactTellsTheBackend) {
             "onnxruntime|onnxruntime_onnx|model.onnx");
   EXPECT_EQ(Choice(Completed("", {.files = {}, .directories = {"model.onnx"}})),
             "onnxruntime|onnxruntime_onnx|model.onnx");
-  EXPECT_EQ(Choice(Completed("", {.files = {"model.xml", "model.bin"}, .directories = {}})),
-            "openvino||model.xml");
-  EXPECT_EQ(Choice(Completed("", {.files = {"model.plan"}, .directories = {}})),
-            "tensorrt|tensorrt_plan|model.plan");
+  EXPECT_EQ(Choice(Completed("", {.files = {"model.xml", "model.bin"}, .directories = {}})), "openvino||model.xml");
+  EXPECT_EQ(Choice(Completed("", {.files = {"model.plan"}, .directories = {}})), "tensorrt|tensorrt_plan|model.plan");
   EXPECT_EQ(Choice(Completed("", {.files = {"model.py"}, .directories = {}})), "python||model.py");
-  EXPECT_EQ(Choice(Completed("", {.files = {"model.pt"}, .directories = {}})),
-            "pytorch|pytorch_libtorch|model.pt");
+  EXPECT_EQ(Choice(Completed("", {.files = {"model.pt"}, .directories = {}})), "pytorch|pytorch_libtorch|model.pt");
   EXPECT_EQ(Choice(Completed("", {.files = {}, .directories = {"model.savedmodel"}})),
             "tensorflow|tensorflow_savedmodel|model.savedmodel");
 }
 
 TEST(CompleteBackendFieldsTest, BackendPlatformAndFileNameCompleteEachOther) {
   EXPECT_EQ(Choice(Completed("backend: \"onnxruntime\"", {})), "onnxruntime|onnxruntime_onnx|model.onnx");
-  EXPECT_EQ(Choice(Completed("platform: \"onnxruntime_onnx\"", {})),
-            "onnxruntime|onnxruntime_onnx|model.onnx");
+  EXPECT_EQ(Choice(Completed("platform: \"onnxruntime_onnx\"", {})), "onnxruntime|onnxruntime_onnx|model.onnx");
   EXPECT_EQ(Choice(Completed("platform: \"tensorrt_plan\" default_model_filename: \"a.plan\"", {})),
             "tensorrt|tensorrt_plan|a.plan");
   EXPECT_EQ(Choice(Completed("backend: \"openvino\"", {.files = {"model.onnx"}, .directories = {}})),
@@ -59,10 +55,8 @@ TEST(CompleteBackendFieldsTest, BackendPlatformAndFileNameCompleteEachOther) {
 }
 
 TEST(CompleteBackendFieldsTest, OtherBackendsAndEnsemblesStayAsWritten) {
-  EXPECT_EQ(Choice(Completed("backend: \"identity\"", {.files = {"model.onnx"}, .directories = {}})),
-            "identity||");
-  EXPECT_EQ(Choice(Completed("platform: \"ensemble\"", {.files = {"model.onnx"}, .directories = {}})),
-            "|ensemble|");
+  EXPECT_EQ(Choice(Completed("backend: \"identity\"", {.files = {"model.onnx"}, .directories = {}})), "identity||");
+  EXPECT_EQ(Choice(Completed("platform: \"ensemble\"", {.files = {"model.onnx"}, .directories = {}})), "|ensemble|");
 }
 
 TEST(CompleteBackendFieldsTest, TheNameAfterTheDotIsTheLastResort) {
@@ -109,8 +103,8 @@ TEST(NormalizeInstanceGroupsTest, AnUndeclaredGroupIsNamedAfterTheModel) {
 }
 
 TEST(NormalizeInstanceGroupsTest, CountComesFromTheGroupThenTheBackendThenTheRule) {
-  inference::ModelConfig config = Config(
-      "name: \"m\" backend: \"onnxruntime\" instance_group { count: 3 } instance_group { kind: KIND_CPU }");
+  inference::ModelConfig config =
+      Config("name: \"m\" backend: \"onnxruntime\" instance_group { count: 3 } instance_group { kind: KIND_CPU }");
   NormalizeInstanceGroups({}, &config);
   EXPECT_EQ(config.instance_group(0).count(), 3);
   EXPECT_EQ(config.instance_group(1).count(), 2);

@@ -158,9 +158,7 @@ class Collector : public google::protobuf::io::ErrorCollector {
     }
     AddAt(offset, message + suggestion);
   }
-  void AddWarning(int line, int column, const std::string& message) override {
-    AddError(line, column, message);
-  }
+  void AddWarning(int line, int column, const std::string& message) override { AddError(line, column, message); }
 
   void AddAt(std::size_t offset, const std::string& message) {
     const Position at = PositionAt(text_, offset);
@@ -172,10 +170,8 @@ class Collector : public google::protobuf::io::ErrorCollector {
 
   bool empty() const { return count_ == 0; }
   absl::Status ToStatus() const {
-    const std::string more =
-        count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
-    return absl::InvalidArgumentError(
-        fmt::format("failed to read text proto from {}{}{}", file_, errors_, more));
+    const std::string more = count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
+    return absl::InvalidArgumentError(fmt::format("failed to read text proto from {}{}{}", file_, errors_, more));
   }
 
  private:
@@ -188,9 +184,7 @@ class Collector : public google::protobuf::io::ErrorCollector {
 // Offset of the first byte that is not part of valid UTF-8; nullopt when there is none.
 std::optional<std::size_t> FindInvalidUtf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) {
-      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
-    };
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
     const unsigned lead = byte(i);
     const std::size_t length = lead < 0x80                   ? 1
                                : lead >= 0xC2 && lead < 0xE0 ? 2
@@ -202,8 +196,8 @@ std::optional<std::size_t> FindInvalidUtf8(std::string_view text) {
       if ((byte(i + k) & 0xC0U) != 0x80U) return i;
     }
     const unsigned second = byte(i + 1);
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F)) {
+    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
+        (lead == 0xF4 && second > 0x8F)) {
       return i;
     }
     i += length;
@@ -267,8 +261,7 @@ absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, st
     return fail_at(0, fmt::format("the file has {} bytes, more than 64 MiB", text.size()));
   }
   if (const auto bad = FindInvalidUtf8(text)) {
-    return fail_at(*bad,
-                   fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[*bad])));
+    return fail_at(*bad, fmt::format("byte 0x{:02x} is not valid UTF-8", static_cast<unsigned char>(text[*bad])));
   }
   if (const auto deep = FindTooDeep(text))
     return fail_at(*deep, fmt::format("nested deeper than {} levels", kMaxDepth));
@@ -290,8 +283,7 @@ absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, st
 
 absl::StatusOr<inference::ModelConfig> ParseConfigJson(std::string_view json) {
   if (json.size() > kMaxConfigBytes) {
-    return absl::InvalidArgumentError(
-        fmt::format("the configuration has {} bytes, more than 64 MiB", json.size()));
+    return absl::InvalidArgumentError(fmt::format("the configuration has {} bytes, more than 64 MiB", json.size()));
   }
   if (const auto bad = FindInvalidUtf8(json)) {
     return absl::InvalidArgumentError(fmt::format("byte {} is not valid UTF-8", *bad));

@@ -64,8 +64,7 @@ TEST(ConfigTextTest, EveryUnknownFieldIsReportedWithTheNearestName) {
 
 TEST(ConfigTextTest, UnknownEnumValueIsReportedWithTheNearestName) {
   EXPECT_THAT(TextError("input { name: \"X\" data_type: TYPE_FP23 }"), HasSubstr("config.pbtxt:1:30: "));
-  EXPECT_THAT(TextError("input { name: \"X\" data_type: TYPE_FP23 }"),
-              HasSubstr("Did you mean \"TYPE_FP32\"?"));
+  EXPECT_THAT(TextError("input { name: \"X\" data_type: TYPE_FP23 }"), HasSubstr("Did you mean \"TYPE_FP32\"?"));
 }
 
 TEST(ConfigTextTest, APositionIsThatOfTheNameInBytesAndNotOfWhatFollows) {
@@ -118,13 +117,11 @@ TEST(ConfigJsonTest, PrintsDefaultsAndLeavesOutAbsentMessages) {
   input->set_data_type(inference::TYPE_FP32);
   input->add_dims(9007199254740993);
   const std::string json = ConfigJson(config);
-  EXPECT_EQ(
-      json,
-      R"({"name":"m","platform":"","backend":"","runtime":"","max_batch_size":0,"input":[{"name":"X",)"
-      R"("data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[9007199254740993],"is_shape_tensor":false,)"
-      R"("allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[],)"
-      R"("batch_input":[],"batch_output":[],"instance_group":[],"default_model_filename":"",)"
-      R"("cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]})");
+  EXPECT_EQ(json, R"({"name":"m","platform":"","backend":"","runtime":"","max_batch_size":0,"input":[{"name":"X",)"
+                  R"("data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[9007199254740993],"is_shape_tensor":false,)"
+                  R"("allow_ragged_batch":false,"optional":false,"is_non_linear_format_io":false}],"output":[],)"
+                  R"("batch_input":[],"batch_output":[],"instance_group":[],"default_model_filename":"",)"
+                  R"("cc_model_filenames":{},"metric_tags":{},"parameters":{},"model_warmup":[]})");
 }
 
 TEST(ConfigJsonTest, AnEmptyConfigurationIsTheEmptyText) { EXPECT_EQ(ConfigJson({}), ""); }

@@ -22,8 +22,7 @@ bool PlatformFits(const ModelConfig& config) {
   const std::string& platform = config.platform();
   const std::string& backend = config.backend();
   if (platform.empty()) return true;
-  if (backend == "tensorflow")
-    return platform == "tensorflow_graphdef" || platform == "tensorflow_savedmodel";
+  if (backend == "tensorflow") return platform == "tensorflow_graphdef" || platform == "tensorflow_savedmodel";
   if (backend == "tensorrt") return platform == "tensorrt_plan";
   if (backend == "onnxruntime") return platform == "onnxruntime_onnx";
   if (backend == "pytorch") return platform == "pytorch_libtorch";
@@ -38,11 +37,9 @@ void CheckIdentity(const ModelConfig& config, Findings* out) {
     out->Add("platform", "unexpected platform type '{}' for {}", config.platform(), name);
   }
   if (!config.backend().empty() && ensemble) {
-    out->Add("backend", "Ensemble model '{}' must have platform type 'ensemble' and empty backend type",
-             name);
+    out->Add("backend", "Ensemble model '{}' must have platform type 'ensemble' and empty backend type", name);
   } else if (!PlatformFits(config)) {
-    out->Add("platform", "unexpected 'platform' and 'backend' pair, got:{}, {}", config.platform(),
-             config.backend());
+    out->Add("platform", "unexpected 'platform' and 'backend' pair, got:{}, {}", config.platform(), config.backend());
   }
   if (config.max_batch_size() < 0) {
     out->Add("max_batch_size", "'max_batch_size' must be non-negative value for {}", name);
@@ -58,15 +55,14 @@ bool Delays(const ModelQueuePolicy& policy) {
 
 // Preferred batch sizes of the dynamic or the oldest-sequence batcher.
 template <typename Sizes>
-void CheckPreferred(const Sizes& sizes, const ModelConfig& config, std::string_view field,
-                    std::string_view what, std::string_view size, Findings* out) {
+void CheckPreferred(const Sizes& sizes, const ModelConfig& config, std::string_view field, std::string_view what,
+                    std::string_view size, Findings* out) {
   for (int i = 0; i < sizes.size(); ++i) {
     if (sizes[i] <= 0) {
-      out->Add(fmt::format("{}[{}]", field, i), "{} preferred {} must be positive for {}", what, size,
-               config.name());
+      out->Add(fmt::format("{}[{}]", field, i), "{} preferred {} must be positive for {}", what, size, config.name());
     } else if (sizes[i] > config.max_batch_size()) {
-      out->Add(fmt::format("{}[{}]", field, i), "{} preferred {} must be <= max batch size for {}", what,
-               size, config.name());
+      out->Add(fmt::format("{}[{}]", field, i), "{} preferred {} must be <= max batch size for {}", what, size,
+               config.name());
     }
   }
 }
@@ -75,12 +71,12 @@ void CheckDynamicBatching(const ModelConfig& config, Findings* out) {
   if (!config.has_dynamic_batching()) return;
   const std::string& name = config.name();
   const auto& batching = config.dynamic_batching();
-  CheckPreferred(batching.preferred_batch_size(), config, "dynamic_batching.preferred_batch_size",
-                 "dynamic batching", "size", out);
+  CheckPreferred(batching.preferred_batch_size(), config, "dynamic_batching.preferred_batch_size", "dynamic batching",
+                 "size", out);
   const std::uint64_t levels = batching.priority_levels();
   if (levels > 0 && (batching.default_priority_level() == 0 || batching.default_priority_level() > levels)) {
-    out->Add("dynamic_batching.default_priority_level",
-             "default priority level must be in range [1, {}] for {}", levels, name);
+    out->Add("dynamic_batching.default_priority_level", "default priority level must be in range [1, {}] for {}",
+             levels, name);
   }
   std::set<std::uint64_t> keys;  // in a fixed order
   for (const auto& [key, unused] : batching.priority_queue_policy()) keys.insert(key);
@@ -97,8 +93,7 @@ void CheckDynamicBatching(const ModelConfig& config, Findings* out) {
   }
   constexpr std::string_view kDelay =
       "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {}";
-  if (Delays(batching.default_queue_policy()))
-    out->Add("dynamic_batching.default_queue_policy", kDelay, name);
+  if (Delays(batching.default_queue_policy())) out->Add("dynamic_batching.default_queue_policy", kDelay, name);
   for (const std::uint64_t key : keys) {
     if (Delays(batching.priority_queue_policy().at(key))) {
       out->Add(fmt::format("dynamic_batching.priority_queue_policy[{}]", key), kDelay, name);
@@ -107,15 +102,12 @@ void CheckDynamicBatching(const ModelConfig& config, Findings* out) {
 }
 
 // The values of one boolean control. `where` is its path.
-void CheckBooleanControl(const Control& control, const std::string& name, const std::string& where,
-                         Findings* out) {
+void CheckBooleanControl(const Control& control, const std::string& name, const std::string& where, Findings* out) {
   const std::string& kind = inference::ModelSequenceBatching_Control_Kind_Name(control.kind());
-  const std::array<std::pair<std::string_view, int>, 3> lists = {
-      {{"int32_false_true", control.int32_false_true_size()},
-       {"fp32_false_true", control.fp32_false_true_size()},
-       {"bool_false_true", control.bool_false_true_size()}}};
-  const auto set =
-      std::count_if(lists.begin(), lists.end(), [](const auto& list) { return list.second > 0; });
+  const std::array<std::pair<std::string_view, int>, 3> lists = {{{"int32_false_true", control.int32_false_true_size()},
+                                                                  {"fp32_false_true", control.fp32_false_true_size()},
+                                                                  {"bool_false_true", control.bool_false_true_size()}}};
+  const auto set = std::count_if(lists.begin(), lists.end(), [](const auto& list) { return list.second > 0; });
   if (set == 0) {
     out->Add(where,
              "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
@@ -137,10 +129,8 @@ void CheckBooleanControl(const Control& control, const std::string& name, const 
   }
 }
 
-void CheckCorrelationControl(const Control& control, const std::string& name, const std::string& where,
-                             Findings* out) {
-  if (control.int32_false_true_size() > 0 || control.fp32_false_true_size() > 0 ||
-      control.bool_false_true_size() > 0) {
+void CheckCorrelationControl(const Control& control, const std::string& name, const std::string& where, Findings* out) {
+  if (control.int32_false_true_size() > 0 || control.fp32_false_true_size() > 0 || control.bool_false_true_size() > 0) {
     out->Add(where,
              "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
              "'bool_false_true' "
@@ -206,8 +196,8 @@ void CheckSequenceBatching(const ModelConfig& config, Findings* out) {
   CheckControls(config, out);
   const auto& sequence = config.sequence_batching();
   if (sequence.has_oldest()) {
-    CheckPreferred(sequence.oldest().preferred_batch_size(), config,
-                   "sequence_batching.oldest.preferred_batch_size", "sequence batching", "batch size", out);
+    CheckPreferred(sequence.oldest().preferred_batch_size(), config, "sequence_batching.oldest.preferred_batch_size",
+                   "sequence batching", "batch size", out);
   }
   const float utilization = sequence.direct().minimum_slot_utilization();
   if (sequence.has_direct() && !(utilization >= 0.0F && utilization <= 1.0F)) {
@@ -251,8 +241,8 @@ std::vector<Finding> ValidateConfig(const ModelConfig& config) {
   CheckSequenceBatching(config, &out);
   CheckEnsemble(config, &out);
   if (config.platform() == "ensemble" && !config.has_ensemble_scheduling()) {
-    out.Add("ensemble_scheduling",
-            "ensemble scheduling must be set for ensemble {} whose platform is ensemble", config.name());
+    out.Add("ensemble_scheduling", "ensemble scheduling must be set for ensemble {} whose platform is ensemble",
+            config.name());
   }
   if (config.model_transaction_policy().decoupled() && config.response_cache().enable()) {
     out.Add("response_cache.enable",

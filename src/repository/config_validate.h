@@ -14,8 +14,7 @@ namespace tidemark {
 
 // One thing that is wrong.
 struct Finding {
-  std::string
-      field;  // path in the configuration: "input[0].dims", "dynamic_batching.preferred_batch_size[1]"
+  std::string field;    // path in the configuration: "input[0].dims", "dynamic_batching.preferred_batch_size[1]"
   std::string message;  // Triton's text where Triton has the rule
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
 };

@@ -33,8 +33,7 @@ bool BuildGraph(const ModelConfig& config, Graph* graph, Findings* out) {
     const std::string where = fmt::format("ensemble_scheduling.step[{}]", i);
     const auto require = [&](bool present, const char* what) {
       if (present) return;
-      out->Add(fmt::format("{}.{}", where, what), "must specify '{}' in step {} of ensemble '{}'", what, i,
-               name);
+      out->Add(fmt::format("{}.{}", where, what), "must specify '{}' in step {} of ensemble '{}'", what, i, name);
       complete = false;
     };
     require(!step.model_name().empty(), "model_name");
@@ -46,8 +45,8 @@ bool BuildGraph(const ModelConfig& config, Graph* graph, Findings* out) {
       Node& node = (*graph)[tensor];
       if (node.producer != kNobody || !outputs.insert(tensor).second) {
         out->Add(where + ".output_map",
-                 "ensemble tensor '{}' can appear in an output map only once for ensemble '{}' step {}",
-                 tensor, name, i);
+                 "ensemble tensor '{}' can appear in an output map only once for ensemble '{}' step {}", tensor, name,
+                 i);
         complete = false;
       }
       node.producer = i;
@@ -137,8 +136,7 @@ void CheckEnsemble(const ModelConfig& config, Findings* out) {
   if (!config.has_ensemble_scheduling()) return;
   const std::string& name = config.name();
   if (config.platform() != "ensemble") {
-    out->Add("platform", "ensemble scheduling cannot be set for model '{}' whose platform is not ensemble",
-             name);
+    out->Add("platform", "ensemble scheduling cannot be set for model '{}' whose platform is not ensemble", name);
   }
   if (!config.instance_group().empty()) {
     out->Add("instance_group", "instance group should not be specified for ensemble '{}'", name);

@@ -36,8 +36,7 @@ void CheckGpus(const ModelConfig& config, const ModelInstanceGroup& group, const
                "{} specifies invalid or unsupported gpu id {}. GPUs with at least the minimum required CUDA "
                "compute "
                "compatibility of {:.6f} are: {}",
-               who, gpu, devices.minimum_compute_capability,
-               fmt::format("{}", fmt::join(devices.gpus, ", ")));
+               who, gpu, devices.minimum_compute_capability, fmt::format("{}", fmt::join(devices.gpus, ", ")));
     }
   }
 }
@@ -45,11 +44,10 @@ void CheckGpus(const ModelConfig& config, const ModelInstanceGroup& group, const
 void CheckProfiles(const ModelConfig& config, const ModelInstanceGroup& group, const std::string& where,
                    Findings* out) {
   if (group.profile().empty()) return;
-  const std::string who = fmt::format("instance group {} of model {} and platform {}", group.name(),
-                                      config.name(), config.platform());
+  const std::string who =
+      fmt::format("instance group {} of model {} and platform {}", group.name(), config.name(), config.platform());
   if (config.platform() != "tensorrt_plan") {
-    out->Add(where + ".profile", "{}specifies profile field which is only supported for TensorRT models",
-             who);
+    out->Add(where + ".profile", "{}specifies profile field which is only supported for TensorRT models", who);
     return;
   }
   for (const std::string& profile : group.profile()) {
@@ -98,8 +96,7 @@ std::vector<Finding> ValidateInstanceGroups(const ModelConfig& config, const Dev
         CheckGpus(config, group, where, devices, &out);
         break;
       case ModelInstanceGroup::KIND_AUTO:
-        out.AddWithCode(absl::StatusCode::kInternal, where + ".kind", "{} has unexpected kind KIND_AUTO",
-                        who);
+        out.AddWithCode(absl::StatusCode::kInternal, where + ".kind", "{} has unexpected kind KIND_AUTO", who);
         break;
       default:
         out.Add(where + ".kind", "{} has unknown kind {}", who, static_cast<int>(group.kind()));
@@ -123,12 +120,11 @@ std::vector<Finding> ValidateWarmup(const ModelConfig& config) {
       const auto& input = sample.inputs().at(name);
       const std::string where = fmt::format("model_warmup[{}].inputs[{}]", i, name);
       if (std::any_of(input.dims().begin(), input.dims().end(), [](std::int64_t dim) { return dim < 0; })) {
-        out.Add(where + ".dims",
-                "warmup setting expects all variable-size dimensions are specified for input '{}'", name);
+        out.Add(where + ".dims", "warmup setting expects all variable-size dimensions are specified for input '{}'",
+                name);
       }
       if (input.input_data_type_case() == inference::ModelWarmup::Input::INPUT_DATA_TYPE_NOT_SET) {
-        out.Add(where,
-                "[request id: <id_unknown>] warmup setting expects input '{}' to have input_data_type set",
+        out.Add(where, "[request id: <id_unknown>] warmup setting expects input '{}' to have input_data_type set",
                 name);
       }
     }

@@ -22,10 +22,10 @@ class Findings {
   }
   template <typename... Args>
   void AddWithCode(absl::StatusCode code, std::string field, std::string_view format, const Args&... args) {
-    findings_.push_back({.field = std::move(field),
-                         .message = fmt::vformat(fmt::string_view(format.data(), format.size()),
-                                                 fmt::make_format_args(args...)),
-                         .code = code});
+    findings_.push_back(
+        {.field = std::move(field),
+         .message = fmt::vformat(fmt::string_view(format.data(), format.size()), fmt::make_format_args(args...)),
+         .code = code});
   }
   std::vector<Finding> Take() && { return std::move(findings_); }
 

@@ -97,8 +97,7 @@ class IoValidator {
       Add(t.path + ".name", fmt::format("model {} must specify 'name'", t.input ? "input" : "output"));
       return;  // the other messages name the tensor
     }
-    if (FromProto(t.type) == DataType::kInvalid)
-      Add(t.path + ".data_type", t.prefix + "must specify 'data_type'");
+    if (FromProto(t.type) == DataType::kInvalid) Add(t.path + ".data_type", t.prefix + "must specify 'data_type'");
     if (t.dims.empty()) Add(t.path + ".dims", t.prefix + "must specify 'dims'");
     if (t.has_reshape && t.reshape.empty() && config_.max_batch_size() == 0) {
       Add(t.path + ".reshape",
@@ -107,8 +106,7 @@ class IoValidator {
     const bool dims_valid = std::all_of(t.dims.begin(), t.dims.end(), ValidDim);
     const bool reshape_valid = std::all_of(t.reshape.begin(), t.reshape.end(), ValidDim);
     if (!dims_valid) {
-      Add(t.path + ".dims",
-          t.prefix + "dimension must be integer >= 1, or -1 to indicate a variable-size dimension");
+      Add(t.path + ".dims", t.prefix + "dimension must be integer >= 1, or -1 to indicate a variable-size dimension");
     }
     if (!reshape_valid) {
       Add(t.path + ".reshape",
@@ -121,9 +119,8 @@ class IoValidator {
     const auto dims = FixedRuns(t.dims);
     const auto reshape = FixedRuns(t.reshape);
     const auto too_large = [&](const char* what) {
-      Add(fmt::format("{}.{}", t.path, what),
-          fmt::format("element count for tensor '{} {}' exceeds maximum size of {}", t.name, what,
-                      std::numeric_limits<std::int64_t>::max()));
+      Add(fmt::format("{}.{}", t.path, what), fmt::format("element count for tensor '{} {}' exceeds maximum size of {}",
+                                                          t.name, what, std::numeric_limits<std::int64_t>::max()));
     };
     if (!dims) too_large("dims");
     if (t.has_reshape && !reshape) too_large("reshape");
@@ -147,12 +144,10 @@ class IoValidator {
     }
     if (!t.non_linear) return;
     if (!tensorrt) {
-      Add(t.path + ".is_non_linear_format_io",
-          "Non-linear IO format is only supported for the TensorRT platform");
+      Add(t.path + ".is_non_linear_format_io", "Non-linear IO format is only supported for the TensorRT platform");
     }
     if (t.dims.size() != 3) {
-      Add(t.path + ".dims",
-          fmt::format("Non-linear IO format {} requires 3 dims", t.input ? "input" : "output"));
+      Add(t.path + ".dims", fmt::format("Non-linear IO format {} requires 3 dims", t.input ? "input" : "output"));
     }
   }
 
@@ -179,8 +174,7 @@ class IoValidator {
     }
   }
 
-  void CheckKnownInputs(const std::string& path,
-                        const google::protobuf::RepeatedPtrField<std::string>& sources) {
+  void CheckKnownInputs(const std::string& path, const google::protobuf::RepeatedPtrField<std::string>& sources) {
     for (const std::string& source : sources) {
       if (FindInput(config_, source) == nullptr) {
         Add(path + ".source_input", fmt::format("unknown source input name '{}'", source));
@@ -195,8 +189,7 @@ class IoValidator {
       if (!inference::BatchInput::Kind_IsValid(batch.kind())) {
         Add(path + ".kind", fmt::format("unknown batch input kind '{}'", static_cast<int>(batch.kind())));
       } else {
-        CheckSources(path, "batch input", inference::BatchInput::Kind_Name(batch.kind()),
-                     batch.source_input());
+        CheckSources(path, "batch input", inference::BatchInput::Kind_Name(batch.kind()), batch.source_input());
       }
       if (batch.data_type() != inference::TYPE_INT32 && batch.data_type() != inference::TYPE_FP32) {
         Add(path + ".data_type", "batch input data type must be TYPE_INT32 or TYPE_FP32");
@@ -213,8 +206,7 @@ class IoValidator {
       if (!inference::BatchOutput::Kind_IsValid(batch.kind())) {
         Add(path + ".kind", fmt::format("unknown batch output kind '{}'", static_cast<int>(batch.kind())));
       } else {
-        CheckSources(path, "batch output", inference::BatchOutput::Kind_Name(batch.kind()),
-                     batch.source_input());
+        CheckSources(path, "batch output", inference::BatchOutput::Kind_Name(batch.kind()), batch.source_input());
       }
       CheckKnownInputs(path, batch.source_input());
       for (const std::string& target : batch.target_name()) {
@@ -222,8 +214,7 @@ class IoValidator {
           Add(path + ".target_name", fmt::format("unknown target output name '{}'", target));
         }
         if (!seen.insert(target).second) {
-          Add(path + ".target_name",
-              fmt::format("target output name '{}' can only be specified once", target));
+          Add(path + ".target_name", fmt::format("target output name '{}' can only be specified once", target));
         }
       }
     }

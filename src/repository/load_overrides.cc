@@ -30,9 +30,9 @@ absl::StatusOr<fs::path> NormalPath(const std::string& name) {
   if (name.find('\0') != std::string::npos) return bad("the path contains a zero byte");
   const fs::path normal = fs::path(name).lexically_normal();
   if (normal.is_absolute() || *normal.begin() == "..") {
-    return absl::InvalidArgumentError(fmt::format(
-        "Invalid file parameter 'file:{}' with normalized path '{}' must stay within model directory.", name,
-        normal.string()));
+    return absl::InvalidArgumentError(
+        fmt::format("Invalid file parameter 'file:{}' with normalized path '{}' must stay within model directory.",
+                    name, normal.string()));
   }
   if (!normal.has_filename() || normal == ".") return bad("the path names a directory");
   for (const fs::path& part : normal) {
@@ -51,8 +51,8 @@ absl::Status ValidateLoadName(std::string_view name) {
   // "." would be the repository itself, and a zero byte ends a path early: Triton does not ask for these two.
   if (trimmed == ".." || trimmed == "." || trimmed.find('/') != std::string_view::npos ||
       trimmed.find('\0') != std::string_view::npos) {
-    return absl::InvalidArgumentError(fmt::format(
-        "invalid model name '{}', model name must not contain path traversal characters", trimmed));
+    return absl::InvalidArgumentError(
+        fmt::format("invalid model name '{}', model name must not contain path traversal characters", trimmed));
   }
   return absl::OkStatus();
 }
@@ -65,8 +65,8 @@ absl::Status ValidateOverridePaths(const LoadOverrides& overrides) {
   for (const auto& [name, bytes] : overrides.files) {
     ASSIGN_OR_RETURN(fs::path normal, NormalPath(name));
     if (!files.insert(normal).second) {
-      return absl::InvalidArgumentError(fmt::format(
-          "Invalid file parameter 'file:{}', the file '{}' is given twice", name, normal.string()));
+      return absl::InvalidArgumentError(
+          fmt::format("Invalid file parameter 'file:{}', the file '{}' is given twice", name, normal.string()));
     }
   }
   for (const auto& [name, bytes] : overrides.files) {

@@ -123,13 +123,11 @@ absl::StatusOr<VersionScan> ScanVersions(const fs::path& directory) {
       scan.warnings.push_back({.field = entry.name, .message = std::move(message)});
     };
     if (entry.name.size() > 1 && entry.name.front() == '0') {
-      warn(fmt::format("ignore version directory '{}' which contains leading zeros in its directory name",
-                       entry.name));
+      warn(fmt::format("ignore version directory '{}' which contains leading zeros in its directory name", entry.name));
     } else if (const auto version = VersionNumber(entry.name)) {
       scan.versions.push_back(*version);
     } else {
-      warn(
-          fmt::format("ignore version directory '{}' which fails to convert to integral number", entry.name));
+      warn(fmt::format("ignore version directory '{}' which fails to convert to integral number", entry.name));
     }
   }
   if (error) {
@@ -140,8 +138,7 @@ absl::StatusOr<VersionScan> ScanVersions(const fs::path& directory) {
   return scan;
 }
 
-VersionSelection SelectVersions(const inference::ModelConfig& config,
-                                const std::vector<std::int64_t>& available) {
+VersionSelection SelectVersions(const inference::ModelConfig& config, const std::vector<std::int64_t>& available) {
   const std::set<std::int64_t> present(available.begin(), available.end());
   VersionSelection selection;
   const auto& policy = config.version_policy();
@@ -153,9 +150,8 @@ VersionSelection SelectVersions(const inference::ModelConfig& config,
       } else {
         selection.errors.push_back(
             {.field = "version_policy.specific.versions",
-             .message = fmt::format(
-                 "version {} is specified for model '{}', but the version directory is not present", version,
-                 config.name()),
+             .message = fmt::format("version {} is specified for model '{}', but the version directory is not present",
+                                    version, config.name()),
              .code = absl::StatusCode::kNotFound});
       }
     }
@@ -174,19 +170,19 @@ VersionSelection SelectVersions(const inference::ModelConfig& config,
 }
 
 absl::Status NoVersionError(std::string_view model_name) {
-  return absl::InvalidArgumentError(fmt::format(
-      "at least one version must be available under the version policy of model '{}'", model_name));
+  return absl::InvalidArgumentError(
+      fmt::format("at least one version must be available under the version policy of model '{}'", model_name));
 }
 
 absl::StatusOr<fs::path> ArtifactPath(const fs::path& directory, std::int64_t version,
                                       const inference::ModelConfig& config, std::string_view fallback,
                                       bool look_inside) {
-  const fs::path name = config.default_model_filename().empty() ? fs::path(fallback)
-                                                                : fs::path(config.default_model_filename());
+  const fs::path name =
+      config.default_model_filename().empty() ? fs::path(fallback) : fs::path(config.default_model_filename());
   if (!StaysInside(name)) {
-    return absl::InvalidArgumentError(fmt::format(
-        "'default_model_filename' \"{}\" of model '{}' must be a path inside the version's directory",
-        name.string(), config.name()));
+    return absl::InvalidArgumentError(
+        fmt::format("'default_model_filename' \"{}\" of model '{}' must be a path inside the version's directory",
+                    name.string(), config.name()));
   }
   fs::path path = directory / fmt::format("{}", version) / name;
   std::error_code error;

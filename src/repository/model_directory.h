@@ -43,10 +43,9 @@ absl::StatusOr<VersionScan> ScanVersions(const std::filesystem::path& directory)
 // What the policy selects.
 struct VersionSelection {
   std::vector<std::int64_t> versions;  // ascending, without repetition; may be empty: see NoVersionError
-  std::vector<Finding> errors;  // listed by `specific` but not there; the others are served all the same
+  std::vector<Finding> errors;         // listed by `specific` but not there; the others are served all the same
 };
-VersionSelection SelectVersions(const inference::ModelConfig& config,
-                                const std::vector<std::int64_t>& available);
+VersionSelection SelectVersions(const inference::ModelConfig& config, const std::vector<std::int64_t>& available);
 
 // "at least one version must be available under the version policy of model 'N'", INVALID_ARGUMENT.
 absl::Status NoVersionError(std::string_view model_name);
@@ -56,23 +55,22 @@ absl::Status NoVersionError(std::string_view model_name);
 // `look_inside`. INTERNAL "failed to stat file PATH" when nothing is there; UNAVAILABLE "unable to find
 // 'PATH' for model instance 'N'" when it is there, but not as a file; INVALID_ARGUMENT when FILE leads out of
 // the version's directory.
-absl::StatusOr<std::filesystem::path> ArtifactPath(const std::filesystem::path& directory,
-                                                   std::int64_t version, const inference::ModelConfig& config,
-                                                   std::string_view fallback, bool look_inside);
+absl::StatusOr<std::filesystem::path> ArtifactPath(const std::filesystem::path& directory, std::int64_t version,
+                                                   const inference::ModelConfig& config, std::string_view fallback,
+                                                   bool look_inside);
 
 // The labels of an output, one a line; empty when it declares no file.
 // UNIMPLEMENTED when the path leads out of the model's directory, NOT_FOUND or INTERNAL when it cannot be
 // read.
-absl::StatusOr<std::vector<std::string>> ReadLabels(const std::filesystem::path& directory,
-                                                    std::string_view model_name,
+absl::StatusOr<std::vector<std::string>> ReadLabels(const std::filesystem::path& directory, std::string_view model_name,
                                                     const inference::ModelOutput& output);
 
 // A fingerprint of everything below a model's directory: names, times of change, sizes and inodes, not
 // contents. Two equal stamps mean "not modified". Taken before the files are read, so that an edit in between
 // shows next time.
 struct ModelStamp {
-  std::uint64_t config = 0;  // config.pbtxt and all below configs/
-  std::uint64_t shared = 0;  // other entries that are no version: labels, warm-up data, …
+  std::uint64_t config = 0;                        // config.pbtxt and all below configs/
+  std::uint64_t shared = 0;                        // other entries that are no version: labels, warm-up data, …
   std::map<std::int64_t, std::uint64_t> versions;  // each version's directory, all below it
 
   friend bool operator==(const ModelStamp&, const ModelStamp&) = default;

@@ -36,8 +36,7 @@ void LogAndKeep(std::vector<Finding> findings, bool errors, ModelSource* source)
 
 absl::StatusOr<std::unique_ptr<ModelRepository>> ModelRepository::Create(RepositoryOptions options) {
   if (options.roots.empty()) return absl::InvalidArgumentError("--model-repository must be specified");
-  if (const std::string& config = options.config_name;
-      config.find('/') != std::string::npos || config == "..") {
+  if (const std::string& config = options.config_name; config.find('/') != std::string::npos || config == "..") {
     return absl::InvalidArgumentError(
         fmt::format("--model-config-name must be the name of a file below configs/, found '{}'", config));
   }
@@ -72,8 +71,7 @@ absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
   std::map<std::pair<std::string, std::string>, std::vector<fs::path>> found;
   for (const fs::path& root : options_.roots) {
     std::error_code error;
-    for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator();
-         it.increment(error)) {
+    for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator(); it.increment(error)) {
       std::error_code ignored;
       if (!it->is_directory(ignored)) continue;
       const std::string model_namespace = options_.namespacing ? root.string() : std::string();
@@ -87,8 +85,7 @@ absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
   std::vector<ModelEntry> entries;
   entries.reserve(found.size());
   for (auto& [key, directories] : found) {
-    entries.push_back(
-        {.model_namespace = key.first, .name = key.second, .directories = std::move(directories)});
+    entries.push_back({.model_namespace = key.first, .name = key.second, .directories = std::move(directories)});
   }
   return entries;
 }
@@ -123,10 +120,10 @@ absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, cons
   }
   if (entries.empty()) return absl::NotFoundError(ModelNotFound(name));
   if (entries.size() > 1) {
-    return absl::FailedPreconditionError(fmt::format(
-        "There are {} identifiers of model '{}' in global map, model namespace must be provided to resolve "
-        "ambiguity.",
-        entries.size(), name));
+    return absl::FailedPreconditionError(
+        fmt::format("There are {} identifiers of model '{}' in global map, model namespace must be provided to resolve "
+                    "ambiguity.",
+                    entries.size(), name));
   }
   if (entries.front().duplicate()) {
     return absl::FailedPreconditionError(
@@ -135,8 +132,7 @@ absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, cons
   return ResolveIn(name, entries.front().model_namespace, entries.front().directories.front(), overrides);
 }
 
-absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name,
-                                                       std::string_view model_namespace,
+absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, std::string_view model_namespace,
                                                        const fs::path& directory,
                                                        const LoadOverrides& overrides) const {
   ModelSource source;
@@ -151,8 +147,7 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name,
   if (overrides.config_json) {
     auto parsed = ParseConfigJson(*overrides.config_json);
     if (!parsed.ok()) {
-      return absl::InvalidArgumentError(
-          fmt::format("Invalid config override: {}", MessageOf(parsed.status())));
+      return absl::InvalidArgumentError(fmt::format("Invalid config override: {}", MessageOf(parsed.status())));
     }
     config = *std::move(parsed);
   } else {
@@ -177,9 +172,8 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name,
   if (config.name() != name) {
     findings.push_back(
         {.field = "name",
-         .message = fmt::format(
-             "unexpected directory name '{}' for model '{}', directory name must equal model name", name,
-             config.name())});
+         .message = fmt::format("unexpected directory name '{}' for model '{}', directory name must equal model name",
+                                name, config.name())});
   }
   RETURN_IF_ERROR(StatusOf(findings));
 

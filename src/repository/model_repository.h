@@ -21,9 +21,8 @@ namespace tidemark {
 
 // What a load request puts in place of what is on disk.
 struct LoadOverrides {
-  std::optional<std::string> config_json;  // replaces the configuration file for this load
-  std::map<std::string, std::string>
-      files;  // path relative to the model's directory ("1/model.onnx") -> bytes
+  std::optional<std::string> config_json;    // replaces the configuration file for this load
+  std::map<std::string, std::string> files;  // path relative to the model's directory ("1/model.onnx") -> bytes
 
   bool empty() const { return !config_json.has_value() && files.empty(); }
 };
@@ -68,19 +67,17 @@ struct ModelSource {
   // auto-completion is off. Instance groups are as written: the lifecycle normalises them with the backend's
   // defaults.
   inference::ModelConfig config;
-  std::vector<std::int64_t>
-      versions;                   // selected by the policy, ascending; empty: the load fails (NoVersionError)
-  ModelStamp stamp;               // of `directory`, taken before anything was read
-  std::vector<Finding> warnings;  // ignored directories, versions that are not there; already logged
+  std::vector<std::int64_t> versions;  // selected by the policy, ascending; empty: the load fails (NoVersionError)
+  ModelStamp stamp;                    // of `directory`, taken before anything was read
+  std::vector<Finding> warnings;       // ignored directories, versions that are not there; already logged
   bool config_from_override = false;
 };
 
 struct RepositoryOptions {
   std::vector<std::filesystem::path> roots;
-  std::string config_name;   // --model-config-name; "" = config.pbtxt only
-  bool namespacing = false;  // --model-namespacing
-  bool auto_complete =
-      true;  // off: a configuration file is required, and inputs and outputs are validated here
+  std::string config_name;    // --model-config-name; "" = config.pbtxt only
+  bool namespacing = false;   // --model-namespacing
+  bool auto_complete = true;  // off: a configuration file is required, and inputs and outputs are validated here
 };
 
 // Which models exist on disk. Reads it anew at each call and remembers nothing; immutable, so thread-safe.

@@ -61,8 +61,7 @@ TEST_F(ModelRepositoryTest, RootsMustBeDirectories) {
   EXPECT_EQ(MessageOf(ModelRepository::Create({}).status()), "--model-repository must be specified");
   const auto missing = ModelRepository::Create({.roots = {root_ / "nowhere"}, .config_name = ""});
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(MessageOf(missing.status())),
-              StartsWith("repository path is not a valid directory"));
+  EXPECT_THAT(std::string(MessageOf(missing.status())), StartsWith("repository path is not a valid directory"));
 }
 
 TEST_F(ModelRepositoryTest, EverySubdirectoryIsAModelAndFilesAreNot) {
@@ -92,14 +91,12 @@ TEST_F(ModelRepositoryTest, TheSameNameInTwoRootsIsADuplicateUnlessNamespaced) {
   ASSERT_TRUE(names.ok());
   ASSERT_EQ(names->size(), 1U);
   EXPECT_TRUE((*names)[0].duplicate());
-  EXPECT_EQ(ErrorOf(plain->Resolve("m")),
-            "failed to poll model 'm': not unique across all model repositories");
+  EXPECT_EQ(ErrorOf(plain->Resolve("m")), "failed to poll model 'm': not unique across all model repositories");
 
   const auto spaced = Open({.roots = {root_ / "r1", root_ / "r2"}, .config_name = "", .namespacing = true});
   EXPECT_EQ(spaced->Names()->size(), 2U);
   EXPECT_EQ(spaced->Find("m").size(), 2U);
-  EXPECT_THAT(ErrorOf(spaced->Resolve("m")),
-              StartsWith("There are 2 identifiers of model 'm' in global map"));
+  EXPECT_THAT(ErrorOf(spaced->Resolve("m")), StartsWith("There are 2 identifiers of model 'm' in global map"));
   const auto source = spaced->Resolve("m", {}, (root_ / "r1").string());
   ASSERT_TRUE(source.ok()) << source.status();
   EXPECT_EQ(source->model_namespace, (root_ / "r1").string());
@@ -122,10 +119,8 @@ TEST_F(ModelRepositoryTest, ResolveCompletesAndNormalises) {
 
 TEST_F(ModelRepositoryTest, MissingModelsAndBadNamesAreRefused) {
   const auto repository = Open();
-  EXPECT_EQ(ErrorOf(repository->Resolve("m")),
-            "failed to poll model 'm': model not found in any model repository.");
-  EXPECT_EQ(ErrorOf(repository->Resolve("")),
-            "Model name cannot be empty. Please enter a valid name to deploy.");
+  EXPECT_EQ(ErrorOf(repository->Resolve("m")), "failed to poll model 'm': model not found in any model repository.");
+  EXPECT_EQ(ErrorOf(repository->Resolve("")), "Model name cannot be empty. Please enter a valid name to deploy.");
   EXPECT_EQ(ErrorOf(repository->Resolve("a/b")),
             "invalid model name 'a/b', model name must not contain path traversal characters");
   EXPECT_FALSE(ValidateLoadName(" .. ").ok());
@@ -136,12 +131,10 @@ TEST_F(ModelRepositoryTest, MissingModelsAndBadNamesAreRefused) {
 TEST_F(ModelRepositoryTest, AConfigurationIsRequiredWithoutAutoCompletionOnly) {
   Write("m/1/model.onnx");
   RepositoryOptions strict{.roots = {root_}, .config_name = "", .namespacing = false, .auto_complete = false};
-  EXPECT_EQ(ErrorOf(Open(strict)->Resolve("m")), "failed to open text file for read " +
-                                                     (root_ / "m/config.pbtxt").string() +
-                                                     ": No such file or directory");
+  EXPECT_EQ(ErrorOf(Open(strict)->Resolve("m")),
+            "failed to open text file for read " + (root_ / "m/config.pbtxt").string() + ": No such file or directory");
   Write("m/config.pbtxt", "input { name: \"X\" }");
-  EXPECT_THAT(ErrorOf(Open(strict)->Resolve("m")),
-              StartsWith("model input 'X' must specify 'data_type' for m"));
+  EXPECT_THAT(ErrorOf(Open(strict)->Resolve("m")), StartsWith("model input 'X' must specify 'data_type' for m"));
   EXPECT_TRUE(Open()->Resolve("m").ok());
 }
 
@@ -181,8 +174,8 @@ TEST_F(ModelRepositoryTest, AnOverrideReplacesTheFileWhollyAndBadOnesSaySo) {
 
 TEST_F(ModelRepositoryTest, OddVersionDirectoriesAreIgnoredWithAWarning) {
   Write("m/config.pbtxt", "backend: \"identity\" version_policy { all { } }");
-  for (const char* name : {"0", "2", "10", "003", "1abc", "-5", "abc", "99999999999999999999", "warmup",
-                           "configs", "initial_state", ".git"}) {
+  for (const char* name : {"0", "2", "10", "003", "1abc", "-5", "abc", "99999999999999999999", "warmup", "configs",
+                           "initial_state", ".git"}) {
     fs::create_directories(root_ / "m" / name);
   }
   Write("m/4", "a file is no version");
@@ -191,13 +184,12 @@ TEST_F(ModelRepositoryTest, OddVersionDirectoriesAreIgnoredWithAWarning) {
   EXPECT_THAT(source->versions, ElementsAre(0, 2, 10));
   std::vector<std::string> texts;
   for (const Finding& finding : source->warnings) texts.push_back(finding.message);
-  EXPECT_THAT(
-      texts,
-      ElementsAre("ignore version directory '-5' which fails to convert to integral number",
-                  "ignore version directory '003' which contains leading zeros in its directory name",
-                  "ignore version directory '1abc' which fails to convert to integral number",
-                  "ignore version directory '99999999999999999999' which fails to convert to integral number",
-                  "ignore version directory 'abc' which fails to convert to integral number"));
+  EXPECT_THAT(texts,
+              ElementsAre("ignore version directory '-5' which fails to convert to integral number",
+                          "ignore version directory '003' which contains leading zeros in its directory name",
+                          "ignore version directory '1abc' which fails to convert to integral number",
+                          "ignore version directory '99999999999999999999' which fails to convert to integral number",
+                          "ignore version directory 'abc' which fails to convert to integral number"));
 }
 
 TEST_F(ModelRepositoryTest, PoliciesSelectVersions) {

@@ -37,8 +37,7 @@ class Digest {
 };
 
 std::uint64_t Nanoseconds(const timespec& time) {
-  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000ULL +
-         static_cast<std::uint64_t>(time.tv_nsec);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000ULL + static_cast<std::uint64_t>(time.tv_nsec);
 }
 
 using DirectoryId = std::pair<std::uint64_t, std::uint64_t>;  // device, inode
@@ -46,8 +45,7 @@ using DirectoryId = std::pair<std::uint64_t, std::uint64_t>;  // device, inode
 std::vector<std::string> NamesIn(const fs::path& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator it(directory, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
+  for (fs::directory_iterator it(directory, error); !error && it != fs::directory_iterator(); it.increment(error)) {
     names.push_back(it->path().filename().string());
   }
   std::sort(names.begin(), names.end());
@@ -100,8 +98,7 @@ ModelStamp StampOf(const fs::path& directory) {
     std::int64_t version = 0;
     if (name == "config.pbtxt" || name == "configs") {
       AddTree(directory / name, name, &above, &config);
-    } else if (std::error_code error;
-               IsVersionName(name, &version) && fs::is_directory(directory / name, error)) {
+    } else if (std::error_code error; IsVersionName(name, &version) && fs::is_directory(directory / name, error)) {
       Digest digest;
       AddTree(directory / name, name, &above, &digest);
       stamp.versions[version] = digest.value();

@@ -29,7 +29,8 @@ BufferPool::BufferPool(Platform& platform, Options options) : platform_(platform
 
 BufferPool::~BufferPool() {
   Trim();
-  if (const std::uint64_t used = used_bytes(); used != 0) LOG_ERROR("{} bytes of request buffers outlived their pool", used);
+  if (const std::uint64_t used = used_bytes(); used != 0)
+    LOG_ERROR("{} bytes of request buffers outlived their pool", used);
 }
 
 absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
@@ -40,8 +41,8 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
   }
   const std::size_t needed = bytes + kPadding;
   const bool small = needed <= (std::size_t{1} << kMaxShift);
-  const std::size_t block = small ? std::max(std::bit_ceil(needed), std::size_t{1} << kMinShift)
-                                  : (needed + kPage - 1) / kPage * kPage;
+  const std::size_t block =
+      small ? std::max(std::bit_ceil(needed), std::size_t{1} << kMinShift) : (needed + kPage - 1) / kPage * kPage;
   const std::uint64_t used = used_.fetch_add(block, std::memory_order_relaxed) + block;
   if (used > options_.limit_bytes) {
     used_.fetch_sub(block, std::memory_order_relaxed);

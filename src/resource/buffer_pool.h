@@ -67,8 +67,8 @@ class Buffer {
 class BufferPool {
  public:
   struct Options {
-    std::size_t limit_bytes = std::size_t{8} << 30;       // bytes out at one time; beyond it RESOURCE_EXHAUSTED
-    std::size_t cached_per_class = 32;                    // small blocks kept of each size
+    std::size_t limit_bytes = std::size_t{8} << 30;  // bytes out at one time; beyond it RESOURCE_EXHAUSTED
+    std::size_t cached_per_class = 32;               // small blocks kept of each size
     std::size_t cached_large_bytes = std::size_t{64} << 20;
   };
 
@@ -88,8 +88,8 @@ class BufferPool {
 
  private:
   friend class Buffer;
-  static constexpr std::size_t kMinShift = 8;    // 256 bytes
-  static constexpr std::size_t kMaxShift = 20;   // 1 MiB
+  static constexpr std::size_t kMinShift = 8;   // 256 bytes
+  static constexpr std::size_t kMaxShift = 20;  // 1 MiB
   static constexpr std::size_t kPadding = 64;
 
   struct SizeClass {

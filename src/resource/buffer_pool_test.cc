@@ -19,8 +19,7 @@ class BufferPoolTest : public testing::Test {
 
 TEST_F(BufferPoolTest, BuffersAreAlignedWithRoomBehind) {
   BufferPool pool(platform_);
-  for (const std::size_t bytes :
-       {0UL, 1UL, 192UL, 193UL, 4096UL, (1UL << 20) - 64, (1UL << 20) - 63, 5UL << 20}) {
+  for (const std::size_t bytes : {0UL, 1UL, 192UL, 193UL, 4096UL, (1UL << 20) - 64, (1UL << 20) - 63, 5UL << 20}) {
     absl::StatusOr<Buffer> buffer = pool.Allocate(bytes);
     ASSERT_TRUE(buffer.ok());
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
@@ -32,9 +31,8 @@ TEST_F(BufferPoolTest, BuffersAreAlignedWithRoomBehind) {
 }
 
 TEST_F(BufferPoolTest, FreedBuffersAreKeptUpToTheCapsAndTrimmed) {
-  BufferPool pool(
-      platform_,
-      BufferPool::Options{.limit_bytes = 1 << 30, .cached_per_class = 2, .cached_large_bytes = 4 << 20});
+  BufferPool pool(platform_,
+                  BufferPool::Options{.limit_bytes = 1 << 30, .cached_per_class = 2, .cached_large_bytes = 4 << 20});
   {
     std::vector<Buffer> buffers;
     for (int i = 0; i < 5; ++i) buffers.push_back(*pool.Allocate(900));
@@ -51,10 +49,8 @@ TEST_F(BufferPoolTest, FreedBuffersAreKeptUpToTheCapsAndTrimmed) {
 }
 
 TEST_F(BufferPoolTest, LimitIsRefusedByNameAndHolds) {
-  BufferPool pool(platform_,
-                  BufferPool::Options{.limit_bytes = 8192, .cached_per_class = 2, .cached_large_bytes = 0});
-  EXPECT_EQ(MessageOf(pool.Allocate(9000).status()),
-            "a request buffer of 9000 bytes exceeds the limit of 8192 bytes");
+  BufferPool pool(platform_, BufferPool::Options{.limit_bytes = 8192, .cached_per_class = 2, .cached_large_bytes = 0});
+  EXPECT_EQ(MessageOf(pool.Allocate(9000).status()), "a request buffer of 9000 bytes exceeds the limit of 8192 bytes");
   absl::StatusOr<Buffer> first = pool.Allocate(4000);
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(MessageOf(pool.Allocate(4100).status()),
@@ -89,15 +85,13 @@ TEST_F(BufferPoolTest, MoveLeavesNothingBehind) {
 }
 
 TEST_F(BufferPoolTest, ThreadsEndWithEverythingBack) {
-  BufferPool pool(
-      platform_,
-      BufferPool::Options{.limit_bytes = 64 << 20, .cached_per_class = 4, .cached_large_bytes = 8 << 20});
+  BufferPool pool(platform_,
+                  BufferPool::Options{.limit_bytes = 64 << 20, .cached_per_class = 4, .cached_large_bytes = 8 << 20});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {
       for (int i = 0; i < 2000; ++i) {
-        absl::StatusOr<Buffer> buffer =
-            pool.Allocate(static_cast<std::size_t>((i * 7919 + t * 104729) % 3'000'000));
+        absl::StatusOr<Buffer> buffer = pool.Allocate(static_cast<std::size_t>((i * 7919 + t * 104729) % 3'000'000));
         ASSERT_TRUE(buffer.ok()) << buffer.status();
         buffer->data()[0] = std::byte{1};
         if (i % 500 == 0) pool.Trim();

@@ -28,18 +28,16 @@ bool IsBelow(std::string_view path, std::string_view owner) {
 }  // namespace
 
 std::string_view ResourceKindName(ResourceKind kind) {
-  constexpr std::array<std::string_view, kResourceKinds> kNames = {
-      "host_memory",   "file_mapping", "temp_directory", "library",      "thread",
-      "engine_object", "small_heap",   "device_memory",  "pinned_memory"};
+  constexpr std::array<std::string_view, kResourceKinds> kNames = {"host_memory", "file_mapping",  "temp_directory",
+                                                                   "library",     "thread",        "engine_object",
+                                                                   "small_heap",  "device_memory", "pinned_memory"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string DeviceName(DeviceId device) { return device == kHost ? "host" : fmt::format("gpu:{}", device); }
 
 Reservation::Reservation(Reservation&& other) noexcept
-    : ledger_(std::exchange(other.ledger_, nullptr)),
-      device_(other.device_),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+    : ledger_(std::exchange(other.ledger_, nullptr)), device_(other.device_), bytes_(std::exchange(other.bytes_, 0)) {}
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
@@ -150,9 +148,8 @@ void Ledger::Strand(RowId row, std::string_view reason) noexcept {
   it->second.state = RowState::kStranded;
   it->second.reason = std::string(reason);
   stranded_.fetch_add(1, std::memory_order_relaxed);
-  LOG_ERROR("stranded: {} of '{}' ({}, {} bytes on {}) could not be given back: {}", it->second.site,
-            it->second.owner, ResourceKindName(it->second.kind), it->second.bytes,
-            DeviceName(it->second.device), reason);
+  LOG_ERROR("stranded: {} of '{}' ({}, {} bytes on {}) could not be given back: {}", it->second.site, it->second.owner,
+            ResourceKindName(it->second.kind), it->second.bytes, DeviceName(it->second.device), reason);
 }
 
 void Ledger::Resize(RowId row, std::uint64_t bytes) noexcept {

@@ -88,7 +88,7 @@ class Reservation {
 
 // Sums over rows, as one consistent picture.
 struct LedgerTotals {
-  std::uint64_t rows = 0;            // all rows but resident ones
+  std::uint64_t rows = 0;  // all rows but resident ones
   std::uint64_t resident_rows = 0;
   std::uint64_t stranded_rows = 0;
   std::map<DeviceId, std::array<std::uint64_t, kResourceKinds>> bytes;           // without resident rows

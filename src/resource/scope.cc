@@ -72,9 +72,9 @@ absl::StatusOr<RowId> Scope::OpenRow(ResourceKind kind, DeviceId device, std::ui
                       root_->reservation_.load(std::memory_order_acquire));
 }
 
-absl::StatusOr<Scope::Handle> Scope::TryTake(
-    ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site,
-    absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take) {
+absl::StatusOr<Scope::Handle> Scope::TryTake(ResourceKind kind, DeviceId device, std::uint64_t bytes,
+                                             std::string_view site,
+                                             absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take) {
   if (cancelled()) {
     return absl::CancelledError(fmt::format("the load was cancelled before {} of '{}' was taken", site, owner_));
   }
@@ -91,9 +91,9 @@ absl::StatusOr<Scope::Handle> Scope::TryTake(
   return static_cast<Handle>(&entry);
 }
 
-absl::StatusOr<Scope::Handle> Scope::Take(
-    ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site,
-    absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take) {
+absl::StatusOr<Scope::Handle> Scope::Take(ResourceKind kind, DeviceId device, std::uint64_t bytes,
+                                          std::string_view site,
+                                          absl::FunctionRef<absl::StatusOr<std::function<absl::Status()>>()> take) {
   try {
     absl::StatusOr<Handle> taken = TryTake(kind, device, bytes, site, take);
     if (!taken.ok()) NoteRefusal(taken.status());
@@ -114,9 +114,7 @@ absl::StatusOr<Scope::Memory> Scope::AllocateHost(std::size_t bytes, std::string
   }
   memory.bytes = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
   const auto slot = std::make_shared<std::byte*>(nullptr);
-  std::function<absl::Status()> undo = [this, slot, size = memory.bytes] {
-    return platform_.UnmapMemory(*slot, size);
-  };
+  std::function<absl::Status()> undo = [this, slot, size = memory.bytes] { return platform_.UnmapMemory(*slot, size); };
   ASSIGN_OR_RETURN(memory.handle, Take(ResourceKind::kHostMemory, kHost, memory.bytes, site,
                                        [&]() -> absl::StatusOr<std::function<absl::Status()>> {
                                          ASSIGN_OR_RETURN(*slot, platform_.MapMemory(memory.bytes));
@@ -156,11 +154,11 @@ absl::StatusOr<Scope::Library> Scope::OpenLibrary(const std::filesystem::path& p
   Library library;
   const auto slot = std::make_shared<void*>(nullptr);
   std::function<absl::Status()> undo = [this, slot] { return platform_.CloseLibrary(*slot); };
-  ASSIGN_OR_RETURN(library.handle, Take(ResourceKind::kLibrary, kHost, 0, site,
-                                        [&]() -> absl::StatusOr<std::function<absl::Status()>> {
-                                          ASSIGN_OR_RETURN(*slot, platform_.OpenLibrary(path));
-                                          return std::move(undo);
-                                        }));
+  ASSIGN_OR_RETURN(library.handle,
+                   Take(ResourceKind::kLibrary, kHost, 0, site, [&]() -> absl::StatusOr<std::function<absl::Status()>> {
+                     ASSIGN_OR_RETURN(*slot, platform_.OpenLibrary(path));
+                     return std::move(undo);
+                   }));
   library.library = *slot;
   return library;
 }

@@ -102,9 +102,9 @@ absl::Status AddBackendConfig(const std::string& text, ServerOptions& options) {
 }
 
 absl::Status AddRestrictedApi(const std::string& text, ServerOptions& options) {
-  static constexpr std::string_view kCategories[] = {"health",       "metadata",         "inference",
-                                                     "shared-memory", "model-config",     "model-repository",
-                                                     "statistics",   "trace",            "logging"};
+  static constexpr std::string_view kCategories[] = {"health",        "metadata",     "inference",
+                                                     "shared-memory", "model-config", "model-repository",
+                                                     "statistics",    "trace",        "logging"};
   const std::size_t colon = text.find(':');
   const std::size_t equals = text.find('=', colon == std::string::npos ? 0 : colon);
   if (colon == std::string::npos || equals == std::string::npos) {
@@ -168,7 +168,8 @@ std::vector<OptionRow> ServedOptions() {
          return absl::OkStatus();
        }},
       {"exit-timeout-secs", "N", "time for requests in flight at shutdown",
-       SetNumber<int>(0, kMaxInt, [](auto& o) -> auto& { return o.exit_timeout_secs; })},
+       SetNumber<int>(
+           0, kMaxInt, [](auto& o) -> auto& { return o.exit_timeout_secs; })},
       {"exit-on-error", "BOOL", "end when a start-up model fails",
        SetBool([](auto& o) -> auto& { return o.lifecycle.exit_on_error; })},
       {"disable-auto-complete-config", "", "configurations must be complete",
@@ -206,19 +207,23 @@ std::vector<OptionRow> ServedOptions() {
          return absl::OkStatus();
        }},
       {"model-load-thread-count", "N", "loads at one time",
-       SetNumber<int>(1, 1024, [](auto& o) -> auto& { return o.lifecycle.load_threads; })},
+       SetNumber<int>(
+           1, 1024, [](auto& o) -> auto& { return o.lifecycle.load_threads; })},
       {"model-load-retry-count", "N", "attempts after the first",
-       SetNumber<int>(0, kMaxInt - 1, [](auto& o) -> auto& { return o.lifecycle.retry_count; })},
+       SetNumber<int>(
+           0, kMaxInt - 1, [](auto& o) -> auto& { return o.lifecycle.retry_count; })},
       {"model-namespacing", "BOOL", "the same model name in several repositories",
        SetBool([](auto& o) -> auto& { return o.model_namespacing; })},
       {"allow-http", "BOOL", "serve HTTP", SetBool([](auto& o) -> auto& { return o.allow_http; })},
       {"http-address", "ADDRESS", "where to listen", SetString([](auto& o) -> auto& { return o.http_address; })},
       {"http-port", "PORT", "0 = any free port",
-       SetNumber<std::uint16_t>(0, 65535, [](auto& o) -> auto& { return o.http_port; })},
+       SetNumber<std::uint16_t>(
+           0, 65535, [](auto& o) -> auto& { return o.http_port; })},
       {"reuse-http-port", "BOOL", "share the port with other processes",
        SetBool([](auto& o) -> auto& { return o.reuse_http_port; })},
       {"http-thread-count", "N", "event loops; default: one for each core",
-       SetNumber<int>(1, 1024, [](auto& o) -> auto& { return o.http_threads; })},
+       SetNumber<int>(
+           1, 1024, [](auto& o) -> auto& { return o.http_threads; })},
       {"http-header-forward-pattern", "REGEX", "headers passed on as request parameters",
        SetString([](auto& o) -> auto& { return o.http_header_forward_pattern; })},
       {"http-max-input-size", "BYTES", "largest JSON part of a request",
@@ -242,11 +247,12 @@ std::vector<OptionRow> ServedOptions() {
          return absl::OkStatus();
        }},
       {"host-memory-limit", "BYTES", "budget of all models; a load beyond it is refused",
-       SetNumber<std::uint64_t>(0, std::numeric_limits<std::uint64_t>::max(),
-                                [](auto& o) -> auto& { return o.host_memory_limit; })},
+       SetNumber<std::uint64_t>(
+           0, std::numeric_limits<std::uint64_t>::max(), [](auto& o) -> auto& { return o.host_memory_limit; })},
       {"request-memory-limit", "BYTES", "requests and answers at one time",
-       SetNumber<std::uint64_t>(1 << 20, std::numeric_limits<std::uint64_t>::max(),
-                                [](auto& o) -> auto& { return o.request_memory_limit; })},
+       SetNumber<std::uint64_t>(
+           1 << 20, std::numeric_limits<std::uint64_t>::max(),
+           [](auto& o) -> auto& { return o.request_memory_limit; })},
       {"engine-directory", "DIR", "where the engines' libraries are",
        [](const std::string& text, ServerOptions& o) {
          o.engine_directory = text;
@@ -272,24 +278,66 @@ std::vector<OptionRow> IgnoredOptions() {
   constexpr std::string_view kCloud = "this version has no cloud front ends";
   constexpr std::string_view kCache = "this version has no response cache";
   constexpr std::string_view kHost = "engines are part of this server";
-  static constexpr std::pair<std::string_view, int> kNames[] = {
-      {"allow-grpc", 0}, {"grpc-address", 0}, {"grpc-port", 0}, {"reuse-grpc-port", 0},
-      {"grpc-header-forward-pattern", 0}, {"grpc-infer-thread-count", 0}, {"grpc-infer-allocation-pool-size", 0},
-      {"grpc-max-response-pool-size", 0}, {"grpc-use-ssl", 0}, {"grpc-use-ssl-mutual", 0}, {"grpc-server-cert", 0},
-      {"grpc-server-key", 0}, {"grpc-root-cert", 0}, {"grpc-infer-response-compression-level", 0},
-      {"grpc-keepalive-time", 0}, {"grpc-keepalive-timeout", 0}, {"grpc-keepalive-permit-without-calls", 0},
-      {"grpc-http2-max-pings-without-data", 0}, {"grpc-http2-min-recv-ping-interval-without-data", 0},
-      {"grpc-http2-max-ping-strikes", 0}, {"grpc-max-connection-age", 0}, {"grpc-max-connection-age-grace", 0},
-      {"grpc-restricted-protocol", 0}, {"allow-metrics", 1}, {"allow-gpu-metrics", 1}, {"allow-cpu-metrics", 1},
-      {"metrics-address", 1}, {"metrics-port", 1}, {"metrics-interval-ms", 1}, {"metrics-config", 1},
-      {"trace-config", 2}, {"trace-file", 2}, {"trace-level", 2}, {"trace-rate", 2}, {"trace-count", 2},
-      {"trace-log-frequency", 2}, {"enable-peer-access", 3}, {"pinned-memory-pool-byte-size", 3},
-      {"cuda-memory-pool-byte-size", 3}, {"cuda-virtual-address-size", 3}, {"min-supported-compute-capability", 3},
-      {"model-load-gpu-limit", 3}, {"allow-sagemaker", 4}, {"sagemaker-port", 4}, {"sagemaker-safe-port-range", 4},
-      {"sagemaker-thread-count", 4}, {"allow-vertex-ai", 4}, {"vertex-ai-port", 4}, {"vertex-ai-thread-count", 4},
-      {"vertex-ai-default-model", 4}, {"cache-config", 5}, {"cache-directory", 5}, {"response-cache-byte-size", 5},
-      {"rate-limit", 6}, {"rate-limit-resource", 6}, {"backend-directory", 6}, {"repoagent-directory", 6},
-      {"host-policy", 6}, {"buffer-manager-thread-count", 6}, {"allow-client-shm", 7}};
+  static constexpr std::pair<std::string_view, int> kNames[] = {{"allow-grpc", 0},
+                                                                {"grpc-address", 0},
+                                                                {"grpc-port", 0},
+                                                                {"reuse-grpc-port", 0},
+                                                                {"grpc-header-forward-pattern", 0},
+                                                                {"grpc-infer-thread-count", 0},
+                                                                {"grpc-infer-allocation-pool-size", 0},
+                                                                {"grpc-max-response-pool-size", 0},
+                                                                {"grpc-use-ssl", 0},
+                                                                {"grpc-use-ssl-mutual", 0},
+                                                                {"grpc-server-cert", 0},
+                                                                {"grpc-server-key", 0},
+                                                                {"grpc-root-cert", 0},
+                                                                {"grpc-infer-response-compression-level", 0},
+                                                                {"grpc-keepalive-time", 0},
+                                                                {"grpc-keepalive-timeout", 0},
+                                                                {"grpc-keepalive-permit-without-calls", 0},
+                                                                {"grpc-http2-max-pings-without-data", 0},
+                                                                {"grpc-http2-min-recv-ping-interval-without-data", 0},
+                                                                {"grpc-http2-max-ping-strikes", 0},
+                                                                {"grpc-max-connection-age", 0},
+                                                                {"grpc-max-connection-age-grace", 0},
+                                                                {"grpc-restricted-protocol", 0},
+                                                                {"allow-metrics", 1},
+                                                                {"allow-gpu-metrics", 1},
+                                                                {"allow-cpu-metrics", 1},
+                                                                {"metrics-address", 1},
+                                                                {"metrics-port", 1},
+                                                                {"metrics-interval-ms", 1},
+                                                                {"metrics-config", 1},
+                                                                {"trace-config", 2},
+                                                                {"trace-file", 2},
+                                                                {"trace-level", 2},
+                                                                {"trace-rate", 2},
+                                                                {"trace-count", 2},
+                                                                {"trace-log-frequency", 2},
+                                                                {"enable-peer-access", 3},
+                                                                {"pinned-memory-pool-byte-size", 3},
+                                                                {"cuda-memory-pool-byte-size", 3},
+                                                                {"cuda-virtual-address-size", 3},
+                                                                {"min-supported-compute-capability", 3},
+                                                                {"model-load-gpu-limit", 3},
+                                                                {"allow-sagemaker", 4},
+                                                                {"sagemaker-port", 4},
+                                                                {"sagemaker-safe-port-range", 4},
+                                                                {"sagemaker-thread-count", 4},
+                                                                {"allow-vertex-ai", 4},
+                                                                {"vertex-ai-port", 4},
+                                                                {"vertex-ai-thread-count", 4},
+                                                                {"vertex-ai-default-model", 4},
+                                                                {"cache-config", 5},
+                                                                {"cache-directory", 5},
+                                                                {"response-cache-byte-size", 5},
+                                                                {"rate-limit", 6},
+                                                                {"rate-limit-resource", 6},
+                                                                {"backend-directory", 6},
+                                                                {"repoagent-directory", 6},
+                                                                {"host-policy", 6},
+                                                                {"buffer-manager-thread-count", 6},
+                                                                {"allow-client-shm", 7}};
   const std::string_view reasons[] = {kGrpc,  kMetrics, kTrace, kGpu,
                                       kCloud, kCache,   kHost,  "this version has no shared-memory extension"};
   std::vector<OptionRow> rows;
@@ -302,8 +350,8 @@ std::vector<OptionRow> IgnoredOptions() {
 std::string Usage(const std::vector<OptionRow>& rows) {
   std::string text = "Usage: tidemark serve --model-repository=DIR [options]\n";
   for (const OptionRow& row : rows) {
-    const std::string left = row.argument.empty() ? fmt::format("--{}", row.name)
-                                                  : fmt::format("--{} <{}>", row.name, row.argument);
+    const std::string left =
+        row.argument.empty() ? fmt::format("--{}", row.name) : fmt::format("--{} <{}>", row.name, row.argument);
     text += fmt::format("  {:<44} {}\n", left, row.help);
   }
   return text;
@@ -345,7 +393,8 @@ absl::StatusOr<const OptionRow*> FindOption(const std::vector<OptionRow>& rows, 
 
 absl::Status CheckTogether(const ServerOptions& options) {
   if (options.model_repositories.empty()) {
-    return absl::InvalidArgumentError("error: creating server: Invalid argument - --model-repository must be specified");
+    return absl::InvalidArgumentError(
+        "error: creating server: Invalid argument - --model-repository must be specified");
   }
   if (!options.lifecycle.startup_models.empty() && options.lifecycle.mode != ControlMode::kExplicit) {
     return absl::InvalidArgumentError(

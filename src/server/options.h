@@ -44,7 +44,7 @@ struct ServerOptions {
   std::vector<RestrictedApi> http_restricted;
   std::string http_header_forward_pattern;
 
-  std::uint64_t host_memory_limit = 0;             // ours; 0: none
+  std::uint64_t host_memory_limit = 0;              // ours; 0: none
   std::uint64_t request_memory_limit = 8ULL << 30;  // ours: bytes of requests and answers at one time
 
   std::filesystem::path engine_directory;  // ours; empty: beside the executable

@@ -48,8 +48,7 @@ absl::Status Server::Build() {
   pool.limit_bytes = options_.request_memory_limit;
   buffers_ = std::make_unique<BufferPool>(*platform_, pool);
   backends_ = std::make_unique<BackendRegistry>(
-      *ledger_, *platform_,
-      options_.engine_directory.empty() ? DefaultEngineDirectory() : options_.engine_directory,
+      *ledger_, *platform_, options_.engine_directory.empty() ? DefaultEngineDirectory() : options_.engine_directory,
       options_.backend_settings);
   backends_->Add("identity", &CreateIdentityBackend);
   backends_->Add("onnxruntime", &CreateOnnxRuntimeBackend);
@@ -62,13 +61,12 @@ absl::Status Server::Build() {
   ASSIGN_OR_RETURN(repository_, ModelRepository::Create(std::move(repository)));
   registry_ = std::make_unique<Registry>();
   ASSIGN_OR_RETURN(offload_, LoadPool::Create(*ledger_, *platform_, 1));
-  ASSIGN_OR_RETURN(lifecycle_, Lifecycle::Create(options_.lifecycle,
-                                                 Lifecycle::Parts{.platform = platform_.get(),
-                                                                  .ledger = ledger_.get(),
-                                                                  .registry = registry_.get(),
-                                                                  .repository = repository_.get(),
-                                                                  .backends = backends_.get(),
-                                                                  .buffers = buffers_.get()}));
+  ASSIGN_OR_RETURN(lifecycle_, Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = platform_.get(),
+                                                                                      .ledger = ledger_.get(),
+                                                                                      .registry = registry_.get(),
+                                                                                      .repository = repository_.get(),
+                                                                                      .backends = backends_.get(),
+                                                                                      .buffers = buffers_.get()}));
   return absl::OkStatus();
 }
 
@@ -89,13 +87,14 @@ absl::Status Server::StartHttp() {
     for (const std::string& category : api.categories) routes.restricted[category] = {api.key, api.value};
   }
   routes.header_forward_pattern = options_.http_header_forward_pattern;
-  ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(std::move(routes), HttpRoutes::Parts{
-                                .registry = registry_.get(),
-                                .lifecycle = lifecycle_.get(),
-                                .buffers = buffers_.get(),
-                                .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
-                                  pool->Post(std::move(task));
-                                }}));
+  ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(
+                                std::move(routes),
+                                HttpRoutes::Parts{.registry = registry_.get(),
+                                                  .lifecycle = lifecycle_.get(),
+                                                  .buffers = buffers_.get(),
+                                                  .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
+                                                    pool->Post(std::move(task));
+                                                  }}));
   HttpServerOptions http;
   http.address = options_.http_address;
   http.port.reset();
@@ -103,14 +102,14 @@ absl::Status Server::StartHttp() {
   http.reuse_port = options_.reuse_http_port;
   http.unix_path = options_.http_unix_socket;
   ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), std::move(loops), routes_.get(), buffers_.get()));
-  loop_threads_ = std::make_unique<Scope>(
-      *ledger_, *platform_, "server/event loops",
-      Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+  loop_threads_ = std::make_unique<Scope>(*ledger_, *platform_, "server/event loops",
+                                          Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
   for (const auto& loop : loops_) {
     EventLoop* self = loop.get();
-    RETURN_IF_ERROR(
-        loop_threads_->StartThread("event loop", [self] { self->Run(); }, [self] { self->Stop(); }, "event loop")
-            .status());
+    RETURN_IF_ERROR(loop_threads_
+                        ->StartThread(
+                            "event loop", [self] { self->Run(); }, [self] { self->Stop(); }, "event loop")
+                        .status());
   }
   http_->Start();
   if (options_.allow_http) LOG_INFO("Started HTTPService at {}:{}", options_.http_address, http_->port());

@@ -30,8 +30,7 @@ TEST_P(BackendContract, LoadsServesAndGivesEverythingBack) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(core.Load("m").ok());
     for (const bool may_run_inline : {false, true, true, true, true}) {
-      EXPECT_EQ(*core.Infer("m", 1, {-1, 0.5, 3e38F, 7}, may_run_inline),
-                (std::vector<float>{-1, 0.5, 3e38F, 7}));
+      EXPECT_EQ(*core.Infer("m", 1, {-1, 0.5, 3e38F, 7}, may_run_inline), (std::vector<float>{-1, 0.5, 3e38F, 7}));
     }
     EXPECT_GE(core.rows(), 2u) << "two instance threads at least";
     ASSERT_TRUE(core.Unload("m").ok());
@@ -62,9 +61,8 @@ TEST_P(BackendContract, BrokenArtifactIsRefusedAndLeavesNothing) {
   ASSERT_TRUE(core.Load("m").ok());
   ASSERT_TRUE(core.Unload("m").ok());
   const ProcessState before = ReadProcessState();
-  const std::vector<std::string> broken = {"", "this is no model",
-                                           engine().contents.substr(0, engine().contents.size() / 2),
-                                           std::string(4096, '\xff')};
+  const std::vector<std::string> broken = {
+      "", "this is no model", engine().contents.substr(0, engine().contents.size() / 2), std::string(4096, '\xff')};
   for (const std::string& bytes : broken) {
     TestFolder::Write(core.folder.repository() / "m/1" / engine().file, bytes);
     EXPECT_FALSE(core.Load("m").ok());

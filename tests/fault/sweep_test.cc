@@ -99,8 +99,7 @@ class Sweep : public testing::TestWithParam<std::tuple<TestEngine, Scene>> {
   // The version that a load replaced goes on the load pool, after the load's answer.
   void Settle(const CoreHarness& core) {
     for (std::size_t versions = 2; versions > 1; std::this_thread::yield()) {
-      std::map<std::string, std::set<std::string>>
-          owners;  // "load-N" and "files-N", one for each version that lives
+      std::map<std::string, std::set<std::string>> owners;  // "load-N" and "files-N", one for each version that lives
       for (const LedgerRow& row : core.ledger.RowsOf("model/m")) {
         for (const char* kind : {"/load-", "/files-"}) {
           const std::size_t at = row.owner.find(kind);
@@ -187,8 +186,7 @@ TEST_P(Sweep, EveryPointOfCancellationLeavesNothing) {
     core.platform.Disarm();
     if (fired) {
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-      EXPECT_EQ(*core.Infer("m"), (std::vector<float>{1, 2, 3, 4}))
-          << "requests still run while the server exits";
+      EXPECT_EQ(*core.Infer("m"), (std::vector<float>{1, 2, 3, 4})) << "requests still run while the server exits";
     }
     EXPECT_TRUE(core.lifecycle->Stop(absl::InfiniteFuture()).ok());
     EXPECT_EQ(core.rows(), 0u);
@@ -218,8 +216,8 @@ std::string SceneName(Scene scene) {
 
 INSTANTIATE_TEST_SUITE_P(All, Sweep,
                          testing::Combine(testing::ValuesIn(AllEngines()),
-                                          testing::Values(Scene::kPlain, Scene::kThreeInstances,
-                                                          Scene::kFileOverrides, Scene::kSecondLoadBeside)),
+                                          testing::Values(Scene::kPlain, Scene::kThreeInstances, Scene::kFileOverrides,
+                                                          Scene::kSecondLoadBeside)),
                          [](const auto& test) {
                            return std::get<0>(test.param).name + SceneName(std::get<1>(test.param));
                          });

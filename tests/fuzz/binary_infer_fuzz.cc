@@ -52,7 +52,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const tidemark::RequestInput& input : request.inputs) {
     if (input.data.empty()) continue;
     const auto inside = [&](std::span<const std::byte> memory) {
-      return input.data.data() >= memory.data() && input.data.data() + input.data.size() <= memory.data() + memory.size();
+      return input.data.data() >= memory.data() &&
+             input.data.data() + input.data.size() <= memory.data() + memory.size();
     };
     Check(inside(body) || inside(input.owned.bytes()), "data lies in the body or in the input's own memory");
   }

@@ -103,7 +103,8 @@ std::string Serve(std::string_view wire, std::size_t step) {
   read();
   connection.Cut();
   constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-  for (std::size_t at = 0; (at = answers.find(kContinue, at)) != std::string::npos;) answers.erase(at, kContinue.size());
+  for (std::size_t at = 0; (at = answers.find(kContinue, at)) != std::string::npos;)
+    answers.erase(at, kContinue.size());
   return answers;
 }
 

@@ -71,7 +71,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   tidemark::JsonCursor cursor(text);
   const bool ours = cursor.SkipValue() && cursor.Finish();
   // A NUL ends the text for nlohmann.
-  if (size < 4096 && text.find(char{}) == text.npos && nlohmann::json::accept(text)) Check(ours, "what is JSON is taken");
+  if (size < 4096 && text.find(char{}) == text.npos && nlohmann::json::accept(text))
+    Check(ours, "what is JSON is taken");
   if (!ours) Check(!cursor.Error().ok(), "a refusal says why");
 
   Buffer first;

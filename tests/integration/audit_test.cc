@@ -46,9 +46,9 @@ class AuditTest : public ::testing::Test {
   fs::path Output() const { return folder_ / "out"; }
 
   int Audit(std::vector<std::string> words) {
-    for (const std::string& word : {"--repository=" + (folder_ / "repository").string(), std::string("--model=m"),
-                                    "--output=" + Output().string(), std::string("--quiet"),
-                                    std::string("--sample-interval-ms=1")}) {
+    for (const std::string& word :
+         {"--repository=" + (folder_ / "repository").string(), std::string("--model=m"),
+          "--output=" + Output().string(), std::string("--quiet"), std::string("--sample-interval-ms=1")}) {
       words.push_back(word);
     }
     std::vector<char*> args;
@@ -144,10 +144,9 @@ TEST_F(AuditTest, EveryFaultIsRefusedForItsOwnReason) {
 TEST_F(AuditTest, RunningServersFilesAreBrokenInPlaceAndPutBack) {
   const int port = *audit::PickFreePort();
   const auto time = fs::last_write_time(Model() / "config.pbtxt");
-  auto server = *audit::ChildProcess::Start(
-      {TIDEMARK_LEAKY_SERVER, "--repository", (folder_ / "repository").string(), "--http-port", std::to_string(port),
-       "--leak-bytes", "2097152"},
-      folder_ / "server.log");
+  auto server = *audit::ChildProcess::Start({TIDEMARK_LEAKY_SERVER, "--repository", (folder_ / "repository").string(),
+                                             "--http-port", std::to_string(port), "--leak-bytes", "2097152"},
+                                            folder_ / "server.log");
   EXPECT_EQ(Audit({fmt::format("--url=127.0.0.1:{}", port)}), 1);
   EXPECT_EQ(Results()["environment"]["server"]["pid"], server->pid());
   ExpectModelUntouched();
@@ -160,8 +159,9 @@ TEST_F(AuditTest, InterruptedAuditPutsFilesBackAndStopsItsServer) {
   const pid_t audit = fork();
   if (audit == 0) {
     const int port = *audit::PickFreePort();
-    auto server = *audit::ChildProcess::Start({TIDEMARK_LEAKY_SERVER, "--repository", (folder_ / "repository").string(),
-                                               "--http-port", std::to_string(port)}, folder_ / "server.log");
+    auto server = *audit::ChildProcess::Start(
+        {TIDEMARK_LEAKY_SERVER, "--repository", (folder_ / "repository").string(), "--http-port", std::to_string(port)},
+        folder_ / "server.log");
     _exit(Audit({fmt::format("--url=127.0.0.1:{}", port), "--cycles=1000000"}));
   }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

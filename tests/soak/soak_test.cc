@@ -33,8 +33,7 @@ class Soak : public testing::TestWithParam<TestEngine> {
     if (kMeasureMemory) {
       const std::int64_t may_grow = (GetParam().name == "openvino" ? 4 : 1) << 20;
       EXPECT_LE(now.anonymous_bytes - mark.anonymous_bytes, may_grow);
-      testing::Test::RecordProperty("grown_bytes",
-                                    std::to_string(now.anonymous_bytes - mark.anonymous_bytes));
+      testing::Test::RecordProperty("grown_bytes", std::to_string(now.anonymous_bytes - mark.anonymous_bytes));
     }
   }
 };
@@ -75,8 +74,7 @@ TEST_P(Soak, FailedLoads) {
   EXPECT_TRUE(core.Load("m").ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Soak, testing::ValuesIn(AllEngines()),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, Soak, testing::ValuesIn(AllEngines()), [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace tidemark

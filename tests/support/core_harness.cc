@@ -11,8 +11,7 @@ namespace tidemark {
 CoreHarness::CoreHarness(Options options) : options_(std::move(options)) {
   std::map<std::string, BackendSettings> settings;
   settings["fake"] = FakeSettings(script);
-  backends =
-      std::make_unique<BackendRegistry>(ledger, platform, options_.engine_directory, std::move(settings));
+  backends = std::make_unique<BackendRegistry>(ledger, platform, options_.engine_directory, std::move(settings));
   backends->Add("fake", &MakeFakeBackend);
   for (const auto& [name, factory] : options_.backends) backends->Add(name, factory);
 }
@@ -29,13 +28,12 @@ absl::Status CoreHarness::Start() {
   }
   repositories.auto_complete = options_.auto_complete;
   ASSIGN_OR_RETURN(repository, ModelRepository::Create(repositories));
-  ASSIGN_OR_RETURN(lifecycle,
-                   Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = &platform,
-                                                                          .ledger = &ledger,
-                                                                          .registry = &registry,
-                                                                          .repository = repository.get(),
-                                                                          .backends = backends.get(),
-                                                                          .buffers = &buffers}));
+  ASSIGN_OR_RETURN(lifecycle, Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = &platform,
+                                                                                     .ledger = &ledger,
+                                                                                     .registry = &registry,
+                                                                                     .repository = repository.get(),
+                                                                                     .backends = backends.get(),
+                                                                                     .buffers = &buffers}));
   return lifecycle->StartUp();
 }
 
@@ -76,8 +74,7 @@ std::string CoreHarness::StateOf(std::string_view name) const {
 }
 
 absl::Status CoreHarness::Submit(std::string_view name, std::int64_t version, std::vector<float> values,
-                                 bool may_run_inline,
-                                 std::function<void(absl::StatusOr<std::vector<float>>)> done) {
+                                 bool may_run_inline, std::function<void(absl::StatusOr<std::vector<float>>)> done) {
   ASSIGN_OR_RETURN(ModelHandle handle, registry.Find(name, version));
   auto request = std::make_unique<InferenceRequest>();
   RequestInput& input = request->inputs.emplace_back();

@@ -49,11 +49,10 @@ class CoreHarness {
 
   // One inference of four floats; enters the version like a front end does.
   absl::StatusOr<std::vector<float>> Infer(std::string_view name, std::int64_t version = -1,
-                                           std::vector<float> values = {1, 2, 3, 4},
-                                           bool may_run_inline = false);
+                                           std::vector<float> values = {1, 2, 3, 4}, bool may_run_inline = false);
   // The same without waiting.
-  absl::Status Submit(std::string_view name, std::int64_t version, std::vector<float> values,
-                      bool may_run_inline, std::function<void(absl::StatusOr<std::vector<float>>)> done);
+  absl::Status Submit(std::string_view name, std::int64_t version, std::vector<float> values, bool may_run_inline,
+                      std::function<void(absl::StatusOr<std::vector<float>>)> done);
 
   std::uint64_t rows() const { return ledger.Totals().rows; }
 

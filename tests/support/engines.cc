@@ -49,12 +49,10 @@ std::vector<TestEngine> AllEngines() {
   return {
       {"fake", nullptr, "model.fake", "weights", &FakeAcquisitions},
       {"identity", &CreateIdentityBackend, "nothing", "", [](int instances) { return 1 + 2 * instances; }},
-      {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx,
-       [](int instances) { return 7 + 2 * instances; }},
-#ifndef TIDEMARK_SANITIZED  // OpenVINO opens libtbbbind with RTLD_DEEPBIND, at which the sanitizers end the
+      {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx, [](int instances) { return 7 + 2 * instances; }},
+#ifndef TIDEMARK_SANITIZED  // OpenVINO opens libtbbbind with RTLD_DEEPBIND, at which the sanitizers end the \
                             // process
-      {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx,
-       [](int instances) { return 3 + 2 * instances; }},
+      {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx, [](int instances) { return 3 + 2 * instances; }},
 #endif
   };
 }

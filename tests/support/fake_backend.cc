@@ -68,8 +68,8 @@ class FakeInstance final : public BackendInstance {
     request.infer_end_nanos = NowNanos();
     for (const InputTensor& input : request.inputs) {
       if (!request.outputs->Wants(input.index)) continue;
-      ASSIGN_OR_RETURN(const auto out, request.outputs->Allocate(input.index, input.data_type,
-                                                                 AsSpan(input.shape), input.data.size()));
+      ASSIGN_OR_RETURN(const auto out,
+                       request.outputs->Allocate(input.index, input.data_type, AsSpan(input.shape), input.data.size()));
       std::memcpy(out.data(), input.data.data(), input.data.size());
     }
     return absl::OkStatus();
@@ -108,9 +108,9 @@ class FakeModel final : public BackendModel {
 
   const inference::ModelConfig& config() const override { return config_; }
 
-  absl::StatusOr<std::unique_ptr<BackendInstance>> CreateInstance(
-      Scope& scope, const inference::ModelInstanceGroup& /*group*/, std::string_view name,
-      DeviceId /*device*/) override {
+  absl::StatusOr<std::unique_ptr<BackendInstance>> CreateInstance(Scope& scope,
+                                                                  const inference::ModelInstanceGroup& /*group*/,
+                                                                  std::string_view name, DeviceId /*device*/) override {
     RETURN_IF_ERROR(Step(script_, "instance", name_));
     RETURN_IF_ERROR(scope.AllocateHost(64 << 10, "instance memory").status());
     RETURN_IF_ERROR(TakeObject(script_, scope, "context"));

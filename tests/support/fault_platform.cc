@@ -91,12 +91,9 @@ absl::StatusOr<void*> FaultPlatform::OpenLibrary(const std::filesystem::path& pa
   return real_.OpenLibrary(path);
 }
 
-absl::Status FaultPlatform::CloseLibrary(void* library) {
-  return Released(real_.CloseLibrary(library), false);
-}
+absl::Status FaultPlatform::CloseLibrary(void* library) { return Released(real_.CloseLibrary(library), false); }
 
-absl::StatusOr<Platform::Thread*> FaultPlatform::StartThread(std::string_view name,
-                                                             std::function<void()> body) {
+absl::StatusOr<Platform::Thread*> FaultPlatform::StartThread(std::string_view name, std::function<void()> body) {
   RETURN_IF_ERROR(Meet("thread"));
   return real_.StartThread(name, std::move(body));
 }

@@ -54,9 +54,7 @@ class FaultPlatform final : public Platform {
   void RemoveTempDirectories() noexcept override { real_.RemoveTempDirectories(); }
   absl::StatusOr<void*> OpenLibrary(const std::filesystem::path& path) override;
   absl::Status CloseLibrary(void* library) override;
-  absl::StatusOr<void*> Symbol(void* library, const char* name) override {
-    return real_.Symbol(library, name);
-  }
+  absl::StatusOr<void*> Symbol(void* library, const char* name) override { return real_.Symbol(library, name); }
   absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override;
   absl::Status JoinThread(Thread* thread) override;
   absl::Status Foreign(std::string_view site, absl::FunctionRef<absl::Status()> create) override;

@@ -27,13 +27,13 @@ using tidemark::audit::TextField;
 struct Settings {
   std::string repository;
   int http_port = 0;
-  std::size_t leak_bytes = 0;       // with each failed load
-  std::size_t retain_bytes = 0;     // once, with the first failed load
+  std::size_t leak_bytes = 0;        // with each failed load
+  std::size_t retain_bytes = 0;      // once, with the first failed load
   std::size_t leak_descriptors = 0;  // with each failed load
   int die_after = -1;                // ends without an answer at this failed load, counted from 1
   int die_before_ready = 0;
-  std::string wrong_error;           // what a failed load says instead of the reason
-  bool accept_faults = false;        // loads succeed whatever the configuration says
+  std::string wrong_error;     // what a failed load says instead of the reason
+  bool accept_faults = false;  // loads succeed whatever the configuration says
 };
 
 // Anonymous memory that nobody will free.
@@ -57,7 +57,8 @@ class Models {
 
   // OK, or why the model cannot be loaded.
   absl::Status Check(const std::string& model) const {
-    ASSIGN_OR_RETURN(const std::string text, tidemark::audit::ReadFile(fs::path(settings_.repository) / model / "config.pbtxt"));
+    ASSIGN_OR_RETURN(const std::string text,
+                     tidemark::audit::ReadFile(fs::path(settings_.repository) / model / "config.pbtxt"));
     ASSIGN_OR_RETURN(const auto fields, tidemark::audit::ParseTextFormat(text));
     const auto inputs = RepeatedMessages(fields, "input");
     const auto outputs = RepeatedMessages(fields, "output");
@@ -74,8 +75,8 @@ class Models {
       const std::string expected = Field(*inputs[0], property, text);
       const std::string found = Field(*outputs[0], property, text);
       if (expected != found) {
-        return absl::InvalidArgumentError(fmt::format("unexpected {} {} for inference output 'OUTPUT0', expecting {}",
-                                                      property, found, expected));
+        return absl::InvalidArgumentError(
+            fmt::format("unexpected {} {} for inference output 'OUTPUT0', expecting {}", property, found, expected));
       }
     }
     const fs::path file = fs::path(settings_.repository) / model / "1" / "model.bin";
@@ -110,7 +111,8 @@ class Models {
     nlohmann::json index = nlohmann::json::array();
     for (const auto& entry : fs::directory_iterator(settings_.repository)) {
       const std::string name = entry.path().filename().string();
-      index.push_back({{"name", name}, {"version", "1"}, {"state", loaded_.count(name) != 0 ? "READY" : "UNAVAILABLE"}});
+      index.push_back(
+          {{"name", name}, {"version", "1"}, {"state", loaded_.count(name) != 0 ? "READY" : "UNAVAILABLE"}});
     }
     return index.dump();
   }
@@ -134,10 +136,9 @@ int Serve(const Settings& settings) {
   server.Post("/v2/repository/index", [&](const httplib::Request&, httplib::Response& response) {
     response.set_content(models.Index(), "application/json");
   });
-  server.Post(R"(/v2/repository/models/([^/]+)/load)",
-              [&](const httplib::Request& request, httplib::Response& response) {
-                models.Load(request.matches[1], response);
-              });
+  server.Post(
+      R"(/v2/repository/models/([^/]+)/load)",
+      [&](const httplib::Request& request, httplib::Response& response) { models.Load(request.matches[1], response); });
   server.Post(R"(/v2/repository/models/([^/]+)/unload)",
               [&](const httplib::Request& request, httplib::Response&) { models.Unload(request.matches[1]); });
   if (settings.die_before_ready != 0) return settings.die_before_ready;

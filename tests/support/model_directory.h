@@ -52,8 +52,7 @@ class TestFolder {
     const std::filesystem::path model = repository() / std::string(name);
     std::filesystem::create_directories(model);
     Write(model / "config.pbtxt", config);
-    for (const int version : versions)
-      Write(model / fmt::format("{}", version) / std::string(file), contents);
+    for (const int version : versions) Write(model / fmt::format("{}", version) / std::string(file), contents);
   }
   void RemoveModel(std::string_view name) { std::filesystem::remove_all(repository() / std::string(name)); }
 

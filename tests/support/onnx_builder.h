@@ -21,8 +21,8 @@ inline constexpr int kOnnxBfloat16 = 16;
 
 // A dimension: fixed, or named ("batch"), or free ("").
 struct OnnxTestDim {
-  OnnxTestDim(int dim) : value(dim) {}                   // NOLINT: reads well in a list of dimensions
-  OnnxTestDim(std::int64_t dim) : value(dim) {}          // NOLINT
+  OnnxTestDim(int dim) : value(dim) {}                        // NOLINT: reads well in a list of dimensions
+  OnnxTestDim(std::int64_t dim) : value(dim) {}               // NOLINT
   OnnxTestDim(const char* name) : value(-1), symbol(name) {}  // NOLINT
   std::int64_t value;
   std::string symbol;

@@ -14,8 +14,7 @@ namespace tidemark {
 int EntriesOf(const std::string& folder) {
   std::error_code error;
   int count = 0;
-  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    ++count;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) ++count;
   return count;
 }
 

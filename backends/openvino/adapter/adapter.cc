@@ -55,21 +55,36 @@ OpenVinoOutcome Guarded(Body&& body) noexcept {
 
 DataType FromElement(const ov::element::Type& type) {
   switch (static_cast<ov::element::Type_t>(type)) {
-    case ov::element::Type_t::boolean: return DataType::kBool;
-    case ov::element::Type_t::u8: return DataType::kUint8;
-    case ov::element::Type_t::u16: return DataType::kUint16;
-    case ov::element::Type_t::u32: return DataType::kUint32;
-    case ov::element::Type_t::u64: return DataType::kUint64;
-    case ov::element::Type_t::i8: return DataType::kInt8;
-    case ov::element::Type_t::i16: return DataType::kInt16;
-    case ov::element::Type_t::i32: return DataType::kInt32;
-    case ov::element::Type_t::i64: return DataType::kInt64;
-    case ov::element::Type_t::f16: return DataType::kFp16;
-    case ov::element::Type_t::f32: return DataType::kFp32;
-    case ov::element::Type_t::f64: return DataType::kFp64;
-    case ov::element::Type_t::bf16: return DataType::kBf16;
-    case ov::element::Type_t::string: return DataType::kBytes;
-    default: return DataType::kInvalid;
+    case ov::element::Type_t::boolean:
+      return DataType::kBool;
+    case ov::element::Type_t::u8:
+      return DataType::kUint8;
+    case ov::element::Type_t::u16:
+      return DataType::kUint16;
+    case ov::element::Type_t::u32:
+      return DataType::kUint32;
+    case ov::element::Type_t::u64:
+      return DataType::kUint64;
+    case ov::element::Type_t::i8:
+      return DataType::kInt8;
+    case ov::element::Type_t::i16:
+      return DataType::kInt16;
+    case ov::element::Type_t::i32:
+      return DataType::kInt32;
+    case ov::element::Type_t::i64:
+      return DataType::kInt64;
+    case ov::element::Type_t::f16:
+      return DataType::kFp16;
+    case ov::element::Type_t::f32:
+      return DataType::kFp32;
+    case ov::element::Type_t::f64:
+      return DataType::kFp64;
+    case ov::element::Type_t::bf16:
+      return DataType::kBf16;
+    case ov::element::Type_t::string:
+      return DataType::kBytes;
+    default:
+      return DataType::kInvalid;
   }
 }
 
@@ -122,8 +137,7 @@ class Request final : public OpenVinoRequest {
       const ov::element::Type type = input.get_element_type();
       const std::size_t need = (ov::shape_size(dims) * type.bitwidth() + 7) / 8;
       if (need != bytes) {
-        return {Code::kFailed,
-                "the input takes " + std::to_string(need) + " bytes, got " + std::to_string(bytes)};
+        return {Code::kFailed, "the input takes " + std::to_string(need) + " bytes, got " + std::to_string(bytes)};
       }
       // An empty tensor may have no memory, which the engine refuses. It never writes to an input.
       const void* memory = data != nullptr ? data : static_cast<const void*>(&kNothing);
@@ -142,8 +156,7 @@ class Request final : public OpenVinoRequest {
       const ov::element::Type type = output.get_element_type();
       const std::size_t need = (ov::shape_size(dims) * type.bitwidth() + 7) / 8;
       if (need != bytes || data == nullptr) {
-        return {Code::kFailed,
-                "the output takes " + std::to_string(need) + " bytes, got " + std::to_string(bytes)};
+        return {Code::kFailed, "the output takes " + std::to_string(need) + " bytes, got " + std::to_string(bytes)};
       }
       request_.set_output_tensor(port, ov::Tensor(type, dims, data));
       borrowed_[port] = true;

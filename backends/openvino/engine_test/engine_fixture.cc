@@ -84,8 +84,12 @@ inference::ModelConfig EngineTest::Config(const std::string& text) {
 absl::StatusOr<std::unique_ptr<Loaded>> EngineTest::Load(const inference::ModelConfig& config, CancelFlag* cancel) {
   auto loaded = std::make_unique<Loaded>();
   loaded->scope = std::make_unique<Scope>(ledger(), platform(), "model/m/1", Scope::Options{.cancel = cancel});
-  const ModelArtifact artifact{.model_name = "m", .version = 1, .model_directory = directory_,
-                               .version_directory = version(), .auto_complete = true, .cancel = cancel};
+  const ModelArtifact artifact{.model_name = "m",
+                               .version = 1,
+                               .model_directory = directory_,
+                               .version_directory = version(),
+                               .auto_complete = true,
+                               .cancel = cancel};
   ASSIGN_OR_RETURN(loaded->model, backend().CreateModel(artifact, config, *loaded->scope));
   loaded->instance_scope = std::make_unique<Scope>(*loaded->scope, "instance/m_0");
   inference::ModelInstanceGroup group;
@@ -114,7 +118,10 @@ EngineTest::Answer EngineTest::Run(Loaded& loaded, const std::vector<Value>& inp
                                    std::int64_t deadline_nanos, std::vector<bool> wanted) {
   std::vector<InputTensor> tensors;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    tensors.push_back({.index = i, .name = "input", .data_type = inputs[i].data_type, .shape = inputs[i].shape,
+    tensors.push_back({.index = i,
+                       .name = "input",
+                       .data_type = inputs[i].data_type,
+                       .shape = inputs[i].shape,
                        .data = std::as_bytes(std::span(inputs[i].bytes))});
   }
   wanted.resize(static_cast<std::size_t>(loaded.model->config().output_size()));

@@ -29,7 +29,8 @@ struct Value {
 
   template <typename Number>
   static Value Of(DataType type, Shape shape, const std::vector<Number>& numbers) {
-    return {type, std::move(shape), std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number))};
+    return {type, std::move(shape),
+            std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number))};
   }
   template <typename Number>
   std::vector<Number> As() const {

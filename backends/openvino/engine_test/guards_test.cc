@@ -111,7 +111,8 @@ void WriteSlow(const std::filesystem::path& directory) {
   const int x = ir.Parameter("X", "f32", dims);
   int layer = x;
   for (int i = 0; i < 64; ++i) {
-    layer = ir.Node("MatMul", R"(transpose_a="false" transpose_b="false")", {layer, x}, i == 63 ? "Y" : "", "f32", dims);
+    layer =
+        ir.Node("MatMul", R"(transpose_a="false" transpose_b="false")", {layer, x}, i == 63 ? "Y" : "", "f32", dims);
   }
   ir.Result(layer);
   ir.Write(directory);
@@ -162,18 +163,21 @@ TEST_F(Guards, ConfigurationThatDoesNotFitTheModelIsRefusedWithTritonsTexts) {
   const auto load = [&](const std::string& text) { return Text(LoadError(Config(text))); };
   EXPECT_EQ(load("max_batch_size: 2 input { name: 'Z' data_type: TYPE_FP32 dims: 4 }" + good_out),
             "unexpected inference input 'Z', allowed inputs are: X");
-  EXPECT_EQ(load("max_batch_size: 2 input { name: 'X' data_type: TYPE_INT32 dims: 4 }" + good_out),
-            "unable to load model 'm', configuration expects datatype TYPE_INT32 for input 'X', model provides TYPE_FP32");
-  EXPECT_EQ(load("max_batch_size: 2 input { name: 'X' data_type: TYPE_FP32 dims: 5 }" + good_out),
-            "model 'm', tensor 'X': the model expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 "
-            "dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
-            "making complete shape [-1,5])");
+  EXPECT_EQ(
+      load("max_batch_size: 2 input { name: 'X' data_type: TYPE_INT32 dims: 4 }" + good_out),
+      "unable to load model 'm', configuration expects datatype TYPE_INT32 for input 'X', model provides TYPE_FP32");
+  EXPECT_EQ(
+      load("max_batch_size: 2 input { name: 'X' data_type: TYPE_FP32 dims: 5 }" + good_out),
+      "model 'm', tensor 'X': the model expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 "
+      "dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
+      "making complete shape [-1,5])");
 }
 
 TEST_F(Guards, BrokenFilesAreRefusedAndNamed) {
   EXPECT_THAT(Text(LoadError(Config(""))), HasSubstr("failed to stat file"));
   std::ofstream(version() / "model.xml") << "this is no model";
-  EXPECT_THAT(Text(LoadError(Config(""))), AllOf(HasSubstr("unable to load model 'm' from"), HasSubstr("model.xml"), HasSubstr("no OpenVINO IR")));
+  EXPECT_THAT(Text(LoadError(Config(""))),
+              AllOf(HasSubstr("unable to load model 'm' from"), HasSubstr("model.xml"), HasSubstr("no OpenVINO IR")));
   std::ofstream(version() / "model.onnx") << "neither is this";
   auto config = Config("");
   config.set_default_model_filename("model.onnx");
@@ -198,8 +202,8 @@ TEST_F(Guards, MissingEngineSaysWhereItWasLookedForAndHowToGetIt) {
     Scope resident(other, platform(), "backend/openvino");
     const auto backend = CreateOpenVinoBackend(BackendContext{resident, {}, directory_ / "engines"});
     EXPECT_EQ(backend.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(Text(backend.status()), AllOf(HasSubstr("engines/openvino/libtidemark_openvino_adapter.so"),
-                                              HasSubstr("tools/setup.sh")));
+    EXPECT_THAT(Text(backend.status()),
+                AllOf(HasSubstr("engines/openvino/libtidemark_openvino_adapter.so"), HasSubstr("tools/setup.sh")));
   }
   // An adapter that is no library.
   std::filesystem::create_directories(directory_ / "engines" / "openvino");

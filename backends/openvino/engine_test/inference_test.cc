@@ -19,7 +19,9 @@ IrModel AddSub(const std::string& type, const IrModel::Dims& dims) {
   return ir;
 }
 
-Value Floats(Shape shape, const std::vector<float>& numbers) { return Value::Of(DataType::kFp32, std::move(shape), numbers); }
+Value Floats(Shape shape, const std::vector<float>& numbers) {
+  return Value::Of(DataType::kFp32, std::move(shape), numbers);
+}
 
 TEST_F(Inference, IdentityOfDynamicShapeReturnsEveryShape) {
   IrModel ir;
@@ -93,7 +95,8 @@ double WorstMatMulError(const Value& y) {
     double expected = 0;
     for (std::size_t row = 0; row < kWidth; ++row) {
       const std::size_t i = row * kWidth + column;
-      expected += (0.5 + static_cast<double>(row) / 1000) * static_cast<double>(1.0f + static_cast<float>(i % 97) / 1000.0f);
+      expected +=
+          (0.5 + static_cast<double>(row) / 1000) * static_cast<double>(1.0f + static_cast<float>(i % 97) / 1000.0f);
     }
     worst = std::max(worst, std::abs(expected - static_cast<double>(got[column])) / expected);
   }

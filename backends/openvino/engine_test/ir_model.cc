@@ -16,7 +16,8 @@ std::string Precision(std::string_view type) {
   if (type == "boolean") return "BOOL";
   if (type == "string") return "STRING";
   std::string upper(type);
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   return upper[0] == 'F' ? "FP" + upper.substr(1) : upper;
 }
 
@@ -41,8 +42,8 @@ int IrModel::Add(Layer layer) {
 
 int IrModel::Parameter(std::string_view name, std::string_view type, Dims dims) {
   Layer layer;
-  layer.xml_head = fmt::format(R"(name="{}" type="Parameter" version="opset1"><data shape="{}" element_type="{}"/>)", name,
-                               ShapeAttribute(dims), type);
+  layer.xml_head = fmt::format(R"(name="{}" type="Parameter" version="opset1"><data shape="{}" element_type="{}"/>)",
+                               name, ShapeAttribute(dims), type);
   layer.name = name;
   layer.type = type;
   layer.dims = std::move(dims);
@@ -90,8 +91,8 @@ std::string IrModel::Xml() const {
     for (std::size_t i = 0; i < layer.inputs.size(); ++i) {
       const Layer& from = layers_[static_cast<std::size_t>(layer.inputs[i])];
       xml += fmt::format("<port id=\"{}\" precision=\"{}\">{}</port>", i, Precision(from.type), DimsXml(from.dims));
-      edges += fmt::format("<edge from-layer=\"{}\" from-port=\"{}\" to-layer=\"{}\" to-port=\"{}\"/>\n", layer.inputs[i],
-                           from.inputs.size(), id, i);
+      edges += fmt::format("<edge from-layer=\"{}\" from-port=\"{}\" to-layer=\"{}\" to-port=\"{}\"/>\n",
+                           layer.inputs[i], from.inputs.size(), id, i);
     }
     if (!layer.inputs.empty()) xml += "</input>";
     if (layer.has_output) {

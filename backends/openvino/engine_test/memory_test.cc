@@ -30,7 +30,7 @@ void ExpectAtMark(const Mark& mark, const Ledger& ledger) {
   EXPECT_EQ(now.state.descriptors, mark.state.descriptors);
   const std::int64_t growth = now.state.anonymous_bytes - mark.state.anonymous_bytes;
   ::testing::Test::RecordProperty("anonymous_growth_kib", static_cast<int>(growth / 1024));
-#ifndef TIDEMARK_SANITIZED  // a sanitizer keeps freed memory back
+#ifndef TIDEMARK_SANITIZED                      // a sanitizer keeps freed memory back
   constexpr std::int64_t kTolerance = 4 << 20;  // bytes: what the engine adds to its tables on the way
   EXPECT_LT(growth, kTolerance) << "bytes over the mark of " << mark.state.anonymous_bytes;
 #endif
@@ -88,10 +88,18 @@ TEST_F(Memory, FailedLoadsComeBackToTheMarkEachTime) {
     WriteModel();
     auto config = Config("");
     switch (i % 5) {
-      case 0: std::filesystem::remove(version() / "model.xml"); break;
-      case 1: std::ofstream(version() / "model.xml") << "no model"; break;
-      case 2: std::filesystem::resize_file(version() / "model.xml", 700); break;
-      case 3: std::filesystem::remove(version() / "model.bin"); break;
+      case 0:
+        std::filesystem::remove(version() / "model.xml");
+        break;
+      case 1:
+        std::ofstream(version() / "model.xml") << "no model";
+        break;
+      case 2:
+        std::filesystem::resize_file(version() / "model.xml", 700);
+        break;
+      case 3:
+        std::filesystem::remove(version() / "model.bin");
+        break;
       default:
         config = Config(R"(max_batch_size: 2 input { name: "X" data_type: TYPE_FP32 dims: 255 }
                            output { name: "Y" data_type: TYPE_FP32 dims: 256 })");

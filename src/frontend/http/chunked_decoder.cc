@@ -98,9 +98,10 @@ bool ChunkedDecoder::EndSizeLine() {
   }
   state_ = State::kData;
   if (++chunks_ > kMaxChunks) {
-    return Fail(400, fmt::format("Chunked request body exceeds maximum of {} non-empty chunks. Send fewer or larger HTTP "
-                                 "chunks.",
-                                 kMaxChunks));
+    return Fail(400,
+                fmt::format("Chunked request body exceeds maximum of {} non-empty chunks. Send fewer or larger HTTP "
+                            "chunks.",
+                            kMaxChunks));
   }
   return true;
 }

@@ -58,8 +58,8 @@ TEST(ChunkedDecoderTest, LeavesTheNextRequestAlone) {
 TEST(ChunkedDecoderTest, RefusesMalformedChunks) {
   for (const char* wire :
        {"\r\n", "g\r\n", "-1\r\n", "0x1\r\na\r\n", " 1\r\na\r\n", "1 \r\na\r\n", "1\na\r\n", "1\r\nab\r\n", "1\r\na\n",
-        "1\r\na0\r\n", "1;\x01\r\na\r\n", "1;a\n", "1\ra", "1111111111111111\r\n", "0\r\nabc\r\n\r\n", "0\r\n: b\r\n\r\n",
-        "0\r\nA: b\n\n", "0\r\n b\r\n\r\n", "0\r\nA b: c\r\n"}) {
+        "1\r\na0\r\n", "1;\x01\r\na\r\n", "1;a\n", "1\ra", "1111111111111111\r\n", "0\r\nabc\r\n\r\n",
+        "0\r\n: b\r\n\r\n", "0\r\nA: b\n\n", "0\r\n b\r\n\r\n", "0\r\nA b: c\r\n"}) {
     EXPECT_EQ(Decode(wire, 100).status, 400) << wire;
     EXPECT_EQ(Decode(wire, 1).status, 400) << wire;
   }

@@ -46,9 +46,12 @@ std::optional<ContentCoding> ParseContentCoding(std::string_view content_encodin
 
 std::string_view ContentCodingName(ContentCoding coding) {
   switch (coding) {
-    case ContentCoding::kGzip: return "gzip";
-    case ContentCoding::kDeflate: return "deflate";
-    case ContentCoding::kIdentity: break;
+    case ContentCoding::kGzip:
+      return "gzip";
+    case ContentCoding::kDeflate:
+      return "deflate";
+    case ContentCoding::kIdentity:
+      break;
   }
   return "identity";
 }

@@ -15,7 +15,8 @@ class CompressionTest : public testing::Test {
  protected:
   std::string Compress(ContentCoding coding, const std::string& text) {
     const std::span<const std::byte> all = std::as_bytes(std::span(text));
-    const std::array<std::span<const std::byte>, 3> parts = {all.first(text.size() / 3), {}, all.subspan(text.size() / 3)};
+    const std::array<std::span<const std::byte>, 3> parts = {
+        all.first(text.size() / 3), {}, all.subspan(text.size() / 3)};
     absl::StatusOr<Buffer> buffer = Deflate(coding, parts, pool_);
     EXPECT_TRUE(buffer.ok()) << buffer.status();
     return {reinterpret_cast<const char*>(buffer->data()), buffer->size()};
@@ -58,9 +59,10 @@ TEST_F(CompressionTest, BothCodingsRoundTrip) {
 TEST_F(CompressionTest, EveryCutIsRefused) {
   const std::string data = Compress(ContentCoding::kGzip, text_.substr(0, 2000));
   for (std::size_t size = 1; size < data.size(); ++size) {
-    EXPECT_EQ(Error(data.substr(0, size)).rfind("encountered inconsistent stream state during decompression: the stream is "
-                                                "cut off after",
-                                                0),
+    EXPECT_EQ(Error(data.substr(0, size))
+                  .rfind("encountered inconsistent stream state during decompression: the stream is "
+                         "cut off after",
+                         0),
               0u)
         << size;
   }
@@ -68,7 +70,8 @@ TEST_F(CompressionTest, EveryCutIsRefused) {
 
 TEST_F(CompressionTest, FalseStreamsAreRefusedByName) {
   EXPECT_EQ(Error(""), "nothing to be decompressed");
-  EXPECT_NE(Error("{\"inputs\":[]}").find("encountered inconsistent stream state during decompression: "), std::string::npos);
+  EXPECT_NE(Error("{\"inputs\":[]}").find("encountered inconsistent stream state during decompression: "),
+            std::string::npos);
   std::string data = Compress(ContentCoding::kGzip, text_);
   EXPECT_EQ(Error(data + "xyz"),
             "encountered inconsistent stream state during decompression: 3 bytes follow the end of the stream");
@@ -82,9 +85,9 @@ TEST_F(CompressionTest, FalseStreamsAreRefusedByName) {
 TEST_F(CompressionTest, ResultIsCappedExactly) {
   const std::string data = Compress(ContentCoding::kGzip, text_);
   EXPECT_TRUE(Decompress(data, text_.size()).ok());
-  EXPECT_EQ(Error(data, text_.size() - 1),
-            "Decompressed data size exceeds the maximum allowed value of " + std::to_string(text_.size() - 1) +
-                " bytes. Use --http-max-input-size to increase the limit.");
+  EXPECT_EQ(Error(data, text_.size() - 1), "Decompressed data size exceeds the maximum allowed value of " +
+                                               std::to_string(text_.size() - 1) +
+                                               " bytes. Use --http-max-input-size to increase the limit.");
   EXPECT_EQ(Decompress(Compress(ContentCoding::kGzip, ""), 0).value(), "");
 }
 

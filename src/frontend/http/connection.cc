@@ -1,10 +1,9 @@
 #include "frontend/http/connection.h"
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -68,14 +67,27 @@ void HttpConnection::Advance() {
   for (;;) {
     Progress progress = Progress::kWait;
     switch (state_) {
-      case State::kHead: progress = AdvanceHead(); break;
-      case State::kMemory: break;
-      case State::kBody: progress = AdvanceBody(); break;
-      case State::kChunks: progress = AdvanceChunks(); break;
-      case State::kHandling: break;
-      case State::kWriting: progress = AdvanceWriting(); break;
-      case State::kLinger: progress = AdvanceLinger(); break;
-      case State::kClosed: break;
+      case State::kHead:
+        progress = AdvanceHead();
+        break;
+      case State::kMemory:
+        break;
+      case State::kBody:
+        progress = AdvanceBody();
+        break;
+      case State::kChunks:
+        progress = AdvanceChunks();
+        break;
+      case State::kHandling:
+        break;
+      case State::kWriting:
+        progress = AdvanceWriting();
+        break;
+      case State::kLinger:
+        progress = AdvanceLinger();
+        break;
+      case State::kClosed:
+        break;
     }
     if (progress == Progress::kWait) return;
   }
@@ -301,8 +313,8 @@ bool HttpConnection::GrowChunkedBody(std::size_t more) {
   if (body_offset_ + needed <= body_.size()) return true;
   Buffer old = std::move(body_);
   if (!AllocateBody(std::max(needed, 2 * old.size()))) {
-    Fail(503, fmt::format("no memory for a chunked request body beyond {} bytes now: too many bytes in flight",
-                          body_size_));
+    Fail(503,
+         fmt::format("no memory for a chunked request body beyond {} bytes now: too many bytes in flight", body_size_));
     return false;
   }
   std::memcpy(body_.data() + body_offset_, old.data() + body_offset_, body_size_);

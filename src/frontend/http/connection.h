@@ -103,8 +103,8 @@ class HttpConnection : public EventLoop::Handler {
   UniqueFd fd_;
   EventLoop::Timer timer_;
   State state_ = State::kHead;
-  bool readable_ = false;   // the kernel may have bytes
-  bool hung_up_ = false;    // the client sends no more; what it sent may still be unread
+  bool readable_ = false;  // the kernel may have bytes
+  bool hung_up_ = false;   // the client sends no more; what it sent may still be unread
   bool keep_alive_ = false;
   bool linger_ = false;     // after the answer the client may still be sending
   bool head_only_ = false;  // HEAD

@@ -50,9 +50,13 @@ std::string_view TrimBlanks(std::string_view text) {
 }
 
 HttpMethod MethodOf(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, HttpMethod>, 7> kMethods = {{
-      {"POST", HttpMethod::kPost}, {"GET", HttpMethod::kGet}, {"HEAD", HttpMethod::kHead}, {"PUT", HttpMethod::kPut},
-      {"DELETE", HttpMethod::kDelete}, {"PATCH", HttpMethod::kPatch}, {"OPTIONS", HttpMethod::kOptions}}};
+  constexpr std::array<std::pair<std::string_view, HttpMethod>, 7> kMethods = {{{"POST", HttpMethod::kPost},
+                                                                                {"GET", HttpMethod::kGet},
+                                                                                {"HEAD", HttpMethod::kHead},
+                                                                                {"PUT", HttpMethod::kPut},
+                                                                                {"DELETE", HttpMethod::kDelete},
+                                                                                {"PATCH", HttpMethod::kPatch},
+                                                                                {"OPTIONS", HttpMethod::kOptions}}};
   for (const auto& [text, method] : kMethods) {
     if (name == text) return method;
   }

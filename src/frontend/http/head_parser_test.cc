@@ -15,9 +15,13 @@ constexpr char kPost[] =
 int StatusOf(const std::string& head, const HttpLimits& limits = {}) {
   HeadParser parser(limits);
   switch (parser.Parse(head)) {
-    case HeadParser::Result::kNeedMore: return 0;
-    case HeadParser::Result::kDone: return 200;
-    case HeadParser::Result::kError: EXPECT_FALSE(parser.error().message.empty()); return parser.error().status;
+    case HeadParser::Result::kNeedMore:
+      return 0;
+    case HeadParser::Result::kDone:
+      return 200;
+    case HeadParser::Result::kError:
+      EXPECT_FALSE(parser.error().message.empty());
+      return parser.error().status;
   }
   return -1;
 }
@@ -100,14 +104,36 @@ TEST(HeadParserTest, AcceptsWhatTheStandardAllows) {
 
 TEST(HeadParserTest, RefusesMalformedHeads) {
   for (const char* head : {
-           "GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nA: b\n\r\n", "\r\n\r\nGET / HTTP/1.1\r\n\r\n", "\nGET / HTTP/1.1\r\n\r\n",
-           " GET / HTTP/1.1\r\n\r\n", "GET  / HTTP/1.1\r\n\r\n", "GET /  HTTP/1.1\r\n\r\n", "GET /a b HTTP/1.1\r\n\r\n",
-           "GET / HTTP/1.1 \r\n\r\n", "GET /\r\n\r\n", "GET\r\n\r\n", "GET / http/1.1\r\n\r\n", "GET / HTTP/1\r\n\r\n",
-           "GET / HTTP/1.11\r\n\r\n", "GET v2 HTTP/1.1\r\n\r\n", "GET * HTTP/1.1\r\n\r\n", "GET http:///v2 HTTP/1.1\r\n\r\n",
-           "CONNECT a:1 HTTP/1.1\r\n\r\n", "GET /a#b HTTP/1.1\r\n\r\n", "GET /\x01 HTTP/1.1\r\n\r\n", "G(T / HTTP/1.1\r\n\r\n",
-           "GET / HTTP/1.1\r\nA : b\r\n\r\n", "GET / HTTP/1.1\r\n: b\r\n\r\n", "GET / HTTP/1.1\r\nAb\r\n\r\n",
-           "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", "GET / HTTP/1.1\r\n A: b\r\n\r\n", "GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
-           "GET / HTTP/1.1\r\nA: \x7f\r\n\r\n", "GET / HTTP/1.1\r\nA\xff: b\r\n\r\n", "\x16\x03\x01\x02",
+           "GET / HTTP/1.1\n\n",
+           "GET / HTTP/1.1\r\nA: b\n\r\n",
+           "\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+           "\nGET / HTTP/1.1\r\n\r\n",
+           " GET / HTTP/1.1\r\n\r\n",
+           "GET  / HTTP/1.1\r\n\r\n",
+           "GET /  HTTP/1.1\r\n\r\n",
+           "GET /a b HTTP/1.1\r\n\r\n",
+           "GET / HTTP/1.1 \r\n\r\n",
+           "GET /\r\n\r\n",
+           "GET\r\n\r\n",
+           "GET / http/1.1\r\n\r\n",
+           "GET / HTTP/1\r\n\r\n",
+           "GET / HTTP/1.11\r\n\r\n",
+           "GET v2 HTTP/1.1\r\n\r\n",
+           "GET * HTTP/1.1\r\n\r\n",
+           "GET http:///v2 HTTP/1.1\r\n\r\n",
+           "CONNECT a:1 HTTP/1.1\r\n\r\n",
+           "GET /a#b HTTP/1.1\r\n\r\n",
+           "GET /\x01 HTTP/1.1\r\n\r\n",
+           "G(T / HTTP/1.1\r\n\r\n",
+           "GET / HTTP/1.1\r\nA : b\r\n\r\n",
+           "GET / HTTP/1.1\r\n: b\r\n\r\n",
+           "GET / HTTP/1.1\r\nAb\r\n\r\n",
+           "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
+           "GET / HTTP/1.1\r\n A: b\r\n\r\n",
+           "GET / HTTP/1.1\r\nA: b\rc\r\n\r\n",
+           "GET / HTTP/1.1\r\nA: \x7f\r\n\r\n",
+           "GET / HTTP/1.1\r\nA\xff: b\r\n\r\n",
+           "\x16\x03\x01\x02",
        }) {
     EXPECT_EQ(StatusOf(head), 400) << head;
   }
@@ -118,11 +144,19 @@ TEST(HeadParserTest, RefusesMalformedHeads) {
 
 TEST(HeadParserTest, RefusesWhatTwoParsersCouldFrameDifferently) {
   for (const char* fields : {
-           "Content-Length: 5\r\nContent-Length: 5\r\n", "Content-Length: 5\r\nContent-Length: 6\r\n",
-           "Content-Length: 5, 5\r\n", "Content-Length: +5\r\n", "Content-Length: -5\r\n", "Content-Length: 0x5\r\n",
-           "Content-Length: 5 5\r\n", "Content-Length:\r\n", "Content-Length: 99999999999999999999\r\n",
-           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "Content-Length : 5\r\n",
+           "Content-Length: 5\r\nContent-Length: 5\r\n",
+           "Content-Length: 5\r\nContent-Length: 6\r\n",
+           "Content-Length: 5, 5\r\n",
+           "Content-Length: +5\r\n",
+           "Content-Length: -5\r\n",
+           "Content-Length: 0x5\r\n",
+           "Content-Length: 5 5\r\n",
+           "Content-Length:\r\n",
+           "Content-Length: 99999999999999999999\r\n",
+           "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+           "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+           "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+           "Content-Length : 5\r\n",
        }) {
     EXPECT_EQ(StatusOf(Get(fields)), 400) << fields;
   }
@@ -171,8 +205,9 @@ TEST(HeadParserTest, HeaderLengthCountsOnlyAsAPlainNumberWithinTheBody) {
   for (const auto& [value, expected] : std::vector<std::pair<std::string, std::uint64_t>>{
            {"10", 10}, {"11", 0}, {"96x", 0}, {"-1", 0}, {"", 0}, {"5", 5}}) {
     HeadParser parser(limits);
-    ASSERT_EQ(parser.Parse("POST / HTTP/1.1\r\nContent-Length: 10\r\nInference-Header-Content-Length: " + value + "\r\n\r\n"),
-              HeadParser::Result::kDone);
+    ASSERT_EQ(
+        parser.Parse("POST / HTTP/1.1\r\nContent-Length: 10\r\nInference-Header-Content-Length: " + value + "\r\n\r\n"),
+        HeadParser::Result::kDone);
     EXPECT_EQ(parser.inference_header_length(), expected) << value;
   }
 }

@@ -8,10 +8,10 @@ namespace tidemark {
 
 // What one client may take of the server. Beyond a limit the request is refused by name and the connection closed.
 struct HttpLimits {
-  std::size_t head_bytes = 64 * 1024;   // request line and headers; beyond: 431
-  std::size_t header_count = 128;       // beyond: 431
+  std::size_t head_bytes = 64 * 1024;                       // request line and headers; beyond: 431
+  std::size_t header_count = 128;                           // beyond: 431
   std::uint64_t body_bytes = (std::uint64_t{1} << 31) - 1;  // decoded; beyond: 413
-  std::size_t connections = 10000;      // all loops together; beyond: 503
+  std::size_t connections = 10000;                          // all loops together; beyond: 503
   // Slow clients. Zero: no limit.
   std::chrono::milliseconds head_timeout{30'000};     // first byte to end of head; then 408
   std::chrono::milliseconds idle_timeout{0};          // between requests; Triton has none

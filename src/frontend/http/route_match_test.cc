@@ -56,13 +56,37 @@ TEST(RouteMatch, PathsMatchAsTritonsExpressionsDo) {
 }
 
 TEST(RouteMatch, EverythingElseIsNotFound) {
-  for (const std::string_view path :
-       {"", "/", "/v1", "/v2/", "/v2x", "/v2/health", "/v2/health/live/", "/v2/models", "/v2/models/", "/v2/models/m/",
-        "/v2/models//infer", "/v2/models/m/versions", "/v2/models/m/versions/", "/v2/models/m/versions/v1",
-        "/v2/models/m/versions/-1/infer", "/v2/models/m/infer/", "/v2/models/m/unknown", "/v2/models/m/x/infer",
-        "/v2/models/m/versions/1/trace/setting", "/v2/logging/", "/v2/repository", "/v2/repository/", "/v2/repository//index",
-        "/v2/repository/models/m", "/v2/repository/models//load", "/v2/repository/a/b/index", "/v2/systemsharedmemory",
-        "/v2/systemsharedmemory/region//status", "/v2/cudasharedmemory/region/r", "/V2", "/v2%2Fmodels"}) {
+  for (const std::string_view path : {"",
+                                      "/",
+                                      "/v1",
+                                      "/v2/",
+                                      "/v2x",
+                                      "/v2/health",
+                                      "/v2/health/live/",
+                                      "/v2/models",
+                                      "/v2/models/",
+                                      "/v2/models/m/",
+                                      "/v2/models//infer",
+                                      "/v2/models/m/versions",
+                                      "/v2/models/m/versions/",
+                                      "/v2/models/m/versions/v1",
+                                      "/v2/models/m/versions/-1/infer",
+                                      "/v2/models/m/infer/",
+                                      "/v2/models/m/unknown",
+                                      "/v2/models/m/x/infer",
+                                      "/v2/models/m/versions/1/trace/setting",
+                                      "/v2/logging/",
+                                      "/v2/repository",
+                                      "/v2/repository/",
+                                      "/v2/repository//index",
+                                      "/v2/repository/models/m",
+                                      "/v2/repository/models//load",
+                                      "/v2/repository/a/b/index",
+                                      "/v2/systemsharedmemory",
+                                      "/v2/systemsharedmemory/region//status",
+                                      "/v2/cudasharedmemory/region/r",
+                                      "/V2",
+                                      "/v2%2Fmodels"}) {
     EXPECT_EQ(MatchRoute(path).route, Route::kNotFound) << path;
   }
 }

@@ -16,13 +16,19 @@ namespace tidemark {
 namespace {
 
 // What is really served, in Triton's order.
-constexpr std::array<std::string_view, 9> kExtensions = {
-    "classification", "model_repository", "model_repository(unload_dependents)", "model_configuration",
-    "binary_tensor_data", "parameters", "statistics", "trace", "logging"};
+constexpr std::array<std::string_view, 9> kExtensions = {"classification",
+                                                         "model_repository",
+                                                         "model_repository(unload_dependents)",
+                                                         "model_configuration",
+                                                         "binary_tensor_data",
+                                                         "parameters",
+                                                         "statistics",
+                                                         "trace",
+                                                         "logging"};
 
-const std::set<std::string_view> kCategories = {"health",           "metadata",     "inference",        "shared-memory",
-                                                "model-config",     "statistics",   "trace",            "logging",
-                                                "model-repository"};
+const std::set<std::string_view> kCategories = {"health",        "metadata",     "inference",
+                                                "shared-memory", "model-config", "statistics",
+                                                "trace",         "logging",      "model-repository"};
 
 absl::Status Exiting(const Lifecycle& lifecycle) {
   return lifecycle.state() == ServerState::kExiting ? absl::UnavailableError("Server exiting") : absl::OkStatus();
@@ -54,10 +60,10 @@ absl::StatusOr<std::int64_t> ParseVersion(std::string_view text) {
   if (text.empty()) return version;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
   if (error == std::errc() && end == text.data() + text.size()) return version;
-  return absl::InvalidArgumentError(
-      fmt::format("failed to get model version from specified version string '{}' (details: stol), version should be an "
-                  "integral value > 0",
-                  text));
+  return absl::InvalidArgumentError(fmt::format(
+      "failed to get model version from specified version string '{}' (details: stol), version should be an "
+      "integral value > 0",
+      text));
 }
 
 }  // namespace http
@@ -71,11 +77,11 @@ absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions
   std::optional<std::regex> forward;
   if (!options.header_forward_pattern.empty()) {
     try {
-      forward.emplace(options.header_forward_pattern, std::regex::ECMAScript | std::regex::icase | std::regex::optimize);
+      forward.emplace(options.header_forward_pattern,
+                      std::regex::ECMAScript | std::regex::icase | std::regex::optimize);
     } catch (const std::regex_error& error) {
-      return absl::InvalidArgumentError(
-          fmt::format("Invalid regex pattern '{}' for --http-header-forward-pattern: {}", options.header_forward_pattern,
-                      error.what()));
+      return absl::InvalidArgumentError(fmt::format("Invalid regex pattern '{}' for --http-header-forward-pattern: {}",
+                                                    options.header_forward_pattern, error.what()));
     }
   }
   auto routes = std::make_unique<HttpRoutes>(Private(), std::move(options), std::move(parts));
@@ -104,8 +110,8 @@ void HttpRoutes::Handle(HttpRequest& request, ResponseSender sender) {
     return sender.Send(
         MakeErrorResponse(403, fmt::format("This API is restricted, expecting header '{}'", missing->key)));
   }
-  const bool allowed = (request.method() == HttpMethod::kGet && rule.get) ||
-                       (request.method() == HttpMethod::kPost && rule.post);
+  const bool allowed =
+      (request.method() == HttpMethod::kGet && rule.get) || (request.method() == HttpMethod::kPost && rule.post);
   if (!allowed) {
     const bool plain = rule.category == "health" || rule.category == "inference";
     HttpResponse response = MakeErrorResponse(405, "Method Not Allowed", plain ? std::string_view() : http::kJson);
@@ -261,8 +267,9 @@ void HttpRoutes::Statistics(const RouteMatch& match, ResponseSender sender) cons
 void HttpRoutes::SharedMemory(const RouteMatch& match, ResponseSender sender) const {
   const bool system = match.route == Route::kSystemMemoryStatus;
   if (!system && match.route != Route::kCudaMemoryStatus) {
-    return http::SendError(std::move(sender), absl::UnimplementedError("Client shared memory is disabled. Start the server "
-                                                                       "with '--allow-client-shm=true' to enable."));
+    return http::SendError(std::move(sender),
+                           absl::UnimplementedError("Client shared memory is disabled. Start the server "
+                                                    "with '--allow-client-shm=true' to enable."));
   }
   if (!match.region.empty()) {
     return http::SendError(std::move(sender),

@@ -32,7 +32,7 @@ struct RestrictedHeader {
 struct HttpRoutesOptions {
   std::string server_name = "triton";
   std::string server_version;
-  std::size_t max_input_bytes = std::size_t{64} << 20;  // --http-max-input-size
+  std::size_t max_input_bytes = std::size_t{64} << 20;              // --http-max-input-size
   std::map<std::string, RestrictedHeader, std::less<>> restricted;  // by category: "health", "inference", …
   std::string header_forward_pattern;  // found in a header's name in any case: it becomes a parameter; empty: none
 };

@@ -125,7 +125,8 @@ void HttpRoutes::Trace(const RouteMatch& match, HttpRequest& request, ResponseSe
     if (status.ok()) {
       const absl::StatusOr<TraceUpdate> update = ParseTraceUpdate(request.body_text());
       status = !update.ok() ? update.status()
-                            : global ? trace_.UpdateGlobal(*update) : trace_.UpdateModel(match.model, *update);
+               : global     ? trace_.UpdateGlobal(*update)
+                            : trace_.UpdateModel(match.model, *update);
     }
     if (!status.ok()) return http::SendError(std::move(sender), status);
   }

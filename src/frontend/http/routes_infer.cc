@@ -16,8 +16,8 @@ constexpr std::string_view kHeaderLength = "Inference-Header-Content-Length";
 constexpr std::size_t kLongestForwardName = 256;
 
 bool Reserved(std::string_view key) {
-  constexpr std::array<std::string_view, 7> kReserved = {"sequence_id", "sequence_start", "sequence_end",      "priority",
-                                                         "timeout",     "headers",        "binary_data_output"};
+  constexpr std::array<std::string_view, 7> kReserved = {
+      "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"};
   for (const std::string_view reserved : kReserved) {
     if (key == reserved) return true;
   }

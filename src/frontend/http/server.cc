@@ -185,8 +185,8 @@ void HttpServer::Shard::Place(UniqueFd fd) {
     refuse = ++shared_->total > shared_->limits.connections;
   }
   const std::size_t fewest = shared_->Fewest();
-  const bool move = shared_->counts[index_].load(std::memory_order_relaxed) >
-                    shared_->counts[fewest].load(std::memory_order_relaxed);
+  const bool move =
+      shared_->counts[index_].load(std::memory_order_relaxed) > shared_->counts[fewest].load(std::memory_order_relaxed);
   const std::size_t target = move ? fewest : index_;
   shared_->counts[target].fetch_add(1, std::memory_order_relaxed);
   if (target == index_) return Adopt(std::move(fd), refuse);

@@ -283,7 +283,8 @@ TEST_F(HttpServerTest, LargeBodiesArriveWholeAlignedAndPadded) {
   for (const std::size_t size : {std::size_t{1}, std::size_t{1000}, std::size_t{150528}, std::size_t{64} << 20}) {
     std::string body(size, '\0');
     for (std::size_t i = 0; i < size; i += 997) body[i] = static_cast<char>(i);
-    const std::string fields = "POST / HTTP/1.1\r\nInference-Header-Content-Length: " + std::to_string(size / 3) + "\r\n";
+    const std::string fields =
+        "POST / HTTP/1.1\r\nInference-Header-Content-Length: " + std::to_string(size / 3) + "\r\n";
     std::string chunked = fields + "Transfer-Encoding: chunked\r\n\r\n";
     for (std::size_t at = 0; at < size; at += 3'000'017) {
       const std::size_t piece = std::min<std::size_t>(3'000'017, size - at);
@@ -598,7 +599,7 @@ TEST_F(HttpServerTest, ServesAUnixSocketAndRemovesItsFile) {
   const auto second = UnixListener::Create(options.unix_path);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
   server_.reset();
-  struct stat file{};
+  struct stat file {};
   EXPECT_NE(stat(options.unix_path.c_str(), &file), 0);
 }
 
