@@ -50,8 +50,8 @@ std::vector<TestEngine> AllEngines() {
       {"fake", nullptr, "model.fake", "weights", &FakeAcquisitions},
       {"identity", &CreateIdentityBackend, "nothing", "", [](int instances) { return 1 + 2 * instances; }},
       {"onnxruntime", &CreateOnnxRuntimeBackend, "model.onnx", onnx, [](int instances) { return 7 + 2 * instances; }},
-#ifndef TIDEMARK_SANITIZED  // OpenVINO opens libtbbbind with RTLD_DEEPBIND, at which the sanitizers end the \
-                            // process
+// OpenVINO opens libtbbbind with RTLD_DEEPBIND, at which the sanitizers end the process.
+#ifndef TIDEMARK_SANITIZED
       {"openvino", &CreateOpenVinoBackend, "model.onnx", onnx, [](int instances) { return 3 + 2 * instances; }},
 #endif
   };
