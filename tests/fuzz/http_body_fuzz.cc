@@ -71,7 +71,7 @@ std::string Serve(std::string_view wire, std::size_t step) {
   context.pool = &pool;
   context.limits.head_bytes = 1024;
   context.limits.body_bytes = 64 * 1024;
-  context.on_closed = [](tidemark::HttpConnection*) {};
+  context.on_closed = [](tidemark::ServedConnection*) {};
   int ends[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
   const tidemark::UniqueFd client(ends[1]);

@@ -43,8 +43,8 @@ absl::Status HttpConnection::Start() {
   return context_.loop->Add(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, this);
 }
 
-void HttpConnection::Refuse(int status, std::string_view message) {
-  Fail(status, message);
+void HttpConnection::Refuse(std::size_t limit) {
+  Fail(503, fmt::format("too many connections: the limit is {}", limit));
   Advance();
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "frontend/connection_server.h"
 #include "frontend/event_loop.h"
 #include "frontend/http/chunked_decoder.h"
 #include "frontend/http/exchange.h"
@@ -27,32 +28,28 @@ struct HttpConnectionContext {
   HttpLimits limits;
   bool draining = false;  // every answer closes its connection
   // Takes the connection over for destruction after the current event.
-  std::function<void(HttpConnection*)> on_closed;
+  ConnectionServer::OnClosed on_closed;
   std::vector<char> scratch = std::vector<char>(64 * 1024);  // for bytes that nobody wants
 };
 
 // One HTTP/1.x connection: receives a request, hands it to the handler, waits (reading nothing), writes the answer, and
 // goes on with the next. Belongs to its loop's thread. In the steady state a request costs one recv and one sendmsg.
-class HttpConnection : public EventLoop::Handler {
+class HttpConnection final : public EventLoop::Handler, public ServedConnection {
  public:
   HttpConnection(HttpConnectionContext* context, UniqueFd fd);
   ~HttpConnection() override;
 
-  // Registers with the loop. When it fails the connection can only be destroyed.
-  absl::Status Start();
+  absl::Status Start() override;
   // Answers 503 without having read anything, and closes.
-  void Refuse(int status, std::string_view message);
+  void Refuse(std::size_t limit) override;
   // Closes now if no request is being received, handled or answered; else the next answer is the last.
-  void Drain();
-  // Closes now.
-  void Cut() { Close(); }
+  void Drain() override;
+  void Cut() override { Close(); }
 
   void OnEvents(std::uint32_t events) override;
 
   // The answer to the request in hand; from ResponseSender.
   void OnResponse(HttpResponse response);
-
-  std::size_t slot = 0;  // for whoever keeps the connections
 
  private:
   enum class State {

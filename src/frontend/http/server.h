@@ -6,10 +6,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/connection_server.h"
 #include "frontend/event_loop.h"
 #include "frontend/http/limits.h"
 #include "frontend/http/message.h"
@@ -26,44 +28,26 @@ struct HttpServerOptions {
   HttpLimits limits;
 };
 
-// An HTTP/1.1 transport over event loops: sockets in, HttpHandler calls out. Connections are spread over the loops so
-// that their numbers differ by at most one at the moment of an accept; a connection stays on its loop.
-//
-// Legal order: Create (binds, so that errors come early) - Start - StopAccepting - Stop - destruction. Loops and pool and
-// handler outlive the server. Public calls are thread-safe and, but for Stop, do not block; none is made on a loop.
+// An HTTP/1.1 transport over event loops: sockets in, HttpHandler calls out. The rules of ConnectionServer hold. Loops and
+// pool and handler outlive the server.
 class HttpServer {
+ private:
+  struct Private {};  // only Create can name it
+
  public:
   static absl::StatusOr<std::unique_ptr<HttpServer>> Create(HttpServerOptions options, std::vector<EventLoop*> loops,
                                                             HttpHandler* handler, BufferPool* pool);
-  // Calls Stop(0) if that was not done.
-  ~HttpServer();
-  HttpServer(const HttpServer&) = delete;
-  HttpServer& operator=(const HttpServer&) = delete;
+  HttpServer(Private, std::unique_ptr<ConnectionServer> server) : server_(std::move(server)) {}
 
-  // Begins to accept. The loops may be started before or after.
-  void Start();
-  // The bound TCP port; 0 without TCP.
-  std::uint16_t port() const;
-
-  // Closes the listening sockets: new connections are refused, open ones live on.
-  void StopAccepting();
-  // StopAccepting, closes idle connections, lets requests in flight finish (their answers carry `Connection: close`) for
-  // `deadline`, then cuts the rest. Returns when no connection is left: true when all ended by themselves. The loops
-  // must be running, or not run again.
-  bool Stop(std::chrono::milliseconds deadline);
-
-  // Open connections, all loops.
-  std::size_t connections() const;
+  void Start() { server_->Start(); }
+  std::uint16_t port() const { return server_->port(); }
+  void StopAccepting() { server_->StopAccepting(); }
+  // Answers of requests in flight carry `Connection: close`.
+  bool Stop(std::chrono::milliseconds deadline) { return server_->Stop(deadline); }
+  std::size_t connections() const { return server_->connections(); }
 
  private:
-  struct Shared;
-  class Shard;
-
-  HttpServer();
-  void OnEachShard(void (Shard::*step)());
-
-  std::shared_ptr<Shared> shared_;  // last owner: the server, or a task still in a loop's mailbox
-  std::vector<std::shared_ptr<Shard>> shards_;
+  const std::unique_ptr<ConnectionServer> server_;
 };
 
 }  // namespace tidemark
