@@ -132,7 +132,7 @@ class OnnxRuntimeTest : public ::testing::Test {
   absl::Status Load(bool auto_complete = true, CancelFlag* cancel = nullptr) {
     Unload();
     scope_ = std::make_unique<Scope>(ledger(), *Engine::Get().platform, "model/m/1",
-                                     Scope::Options{.cancel = cancel, .reservation = nullptr, .resident = false});
+                                     Scope::Options{.cancel = cancel, .reservations = nullptr, .resident = false});
     ModelArtifact artifact;
     artifact.model_name = "m";
     artifact.version = 1;

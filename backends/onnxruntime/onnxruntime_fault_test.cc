@@ -36,7 +36,7 @@ class OnnxRuntimeSweep : public ::testing::TestWithParam<Fault> {
   void TearDown() override { fs::remove_all(directory_); }
 
   absl::Status Load(const char* threads, CancelFlag* cancel) {
-    Scope scope(ledger_, faulty_, "model/m/1", {.cancel = cancel, .reservation = nullptr, .resident = false});
+    Scope scope(ledger_, faulty_, "model/m/1", {.cancel = cancel, .reservations = nullptr, .resident = false});
     ModelArtifact artifact;
     artifact.model_name = "m";
     artifact.version = 1;

@@ -29,6 +29,9 @@ struct ModelArtifact {
   CancelFlag* cancel = nullptr;             // set when the load is cancelled; may be null
 };
 
+// Bytes by device (kHost for host memory).
+using MemoryEstimate = std::map<DeviceId, std::uint64_t>;
+
 // One executable copy of a model. Made by BackendModel::CreateInstance, undone by its destructor, which gives back
 // everything that was not on the scope and joins every thread it started.
 class BackendInstance {
@@ -89,9 +92,10 @@ class Backend {
                                                                     const inference::ModelConfig& config,
                                                                     Scope& scope) = 0;
 
-  // Host bytes that loading the version will take at its peak, if known before.
-  virtual std::optional<std::uint64_t> EstimateHostBytes(const ModelArtifact& /*artifact*/,
-                                                         const inference::ModelConfig& /*config*/) const {
+  // Bytes that loading the version will take at its peak on each device, if known before anything is taken; nullopt:
+  // not known. Only looked at on devices with a budget: too little costs a failed load, too much a wait or a refusal.
+  virtual std::optional<MemoryEstimate> EstimateMemory(const ModelArtifact& /*artifact*/,
+                                                       const inference::ModelConfig& /*config*/) const {
     return std::nullopt;
   }
 };

@@ -38,7 +38,7 @@ absl::StatusOr<Backend*> BackendRegistry::Get(std::string_view name) {
   absl::MutexLock lock(&slot.mutex);
   if (slot.backend != nullptr) return slot.backend.get();
   auto resident = std::make_unique<Scope>(ledger_, platform_, fmt::format("backend/{}", name),
-                                          Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+                                          Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
   BackendSettings settings;
   if (const auto common = settings_.find(""); common != settings_.end()) settings = common->second;
   if (const auto own = settings_.find(std::string(name)); own != settings_.end()) {

@@ -11,7 +11,7 @@ namespace tidemark {
 
 absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platform& platform, int threads) {
   auto scope = std::make_unique<Scope>(ledger, platform, "server/load pool",
-                                       Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+                                       Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
   auto pool = std::make_unique<LoadPool>(Private(), std::move(scope));
   LoadPool* self = pool.get();
   RETURN_IF_ERROR(self->scope_

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
   model_.scheduler = std::move(scheduler_);
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();
-  reservation_.Reset();
+  reservations_.Reset();
   return model;
 }
 
@@ -105,16 +105,19 @@ absl::Status LoadTransaction::Resolve() {
 }
 
 absl::Status LoadTransaction::Reserve() {
-  if (const std::optional<std::uint64_t> estimate = backend_->EstimateHostBytes(artifact_, config_)) {
-    ASSIGN_OR_RETURN(reservation_, parts_.ledger->Reserve(kHost, *estimate, owner_));
+  const std::optional<MemoryEstimate> estimate = backend_->EstimateMemory(artifact_, config_);
+  if (!estimate.has_value()) return absl::OkStatus();
+  for (const auto& [device, bytes] : *estimate) {
+    ASSIGN_OR_RETURN(Reservation claim, parts_.ledger->Reserve(device, bytes, owner_));
+    reservations_.Add(std::move(claim));
   }
   return absl::OkStatus();
 }
 
 absl::Status LoadTransaction::Initialise() {
-  model_.scope =
-      std::make_unique<Scope>(*parts_.ledger, *parts_.platform, owner_,
-                              Scope::Options{.cancel = parts_.cancel, .reservation = &reservation_, .resident = false});
+  model_.scope = std::make_unique<Scope>(
+      *parts_.ledger, *parts_.platform, owner_,
+      Scope::Options{.cancel = parts_.cancel, .reservations = &reservations_, .resident = false});
   ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, config_, *model_.scope));
   inference::ModelConfig completed = model_.backend_model->config();
   NormalizeConfig(&completed);
@@ -167,7 +170,7 @@ void LoadTransaction::RollBack() noexcept {
   model_.info.reset();
   model_.scope.reset();
   model_.files.reset();
-  reservation_.Reset();
+  reservations_.Reset();
 }
 
 }  // namespace tidemark

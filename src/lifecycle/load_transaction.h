@@ -61,7 +61,7 @@ class LoadTransaction {
   Backend* backend_ = nullptr;
   inference::ModelConfig config_;
   ModelArtifact artifact_;
-  Reservation reservation_;
+  Reservations reservations_;
   std::unique_ptr<InstanceScheduler> scheduler_;
   Model::Parts model_;  // the half-built model, in Model's own order
 };

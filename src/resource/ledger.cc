@@ -1,5 +1,6 @@
 #include "resource/ledger.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -75,7 +76,8 @@ std::uint64_t LedgerTotals::BytesOf(DeviceId device) const {
 
 Ledger::~Ledger() {
   absl::MutexLock lock(&mutex_);
-  for (const auto& [id, row] : rows_) {
+  for (const auto& [id, entry] : rows_) {
+    const LedgerRow& row = entry.row;
     if (row.state == RowState::kStranded) continue;
     LOG_ERROR("ledger row {} of '{}' ({}, {} bytes, {}) was never given back", id, row.owner,
               ResourceKindName(row.kind), row.bytes, row.site);
@@ -91,8 +93,19 @@ std::uint64_t Ledger::FreeBytes(const Account& account) {
   return *account.budget > claimed ? *account.budget - claimed : 0;
 }
 
+void Ledger::Count(const Entry& entry, std::uint64_t before, std::uint64_t after) noexcept {
+  if (!CountsAgainstBudget(entry.row.kind)) return;
+  Account& account = accounts_.find(entry.row.device)->second;
+  account.used = account.used - before + after;
+  account.high_water = std::max(account.high_water, account.used);
+  if (entry.mark == nullptr) return;
+  MemoryFigures& figures = entry.mark->figures_.find(entry.row.device)->second;
+  figures.now = figures.now - before + after;
+  figures.high_water = std::max(figures.high_water, figures.now);
+}
+
 absl::StatusOr<RowId> Ledger::Open(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view owner,
-                                   std::string_view site, bool resident, Reservation* reservation) {
+                                   std::string_view site, bool resident, const RowClaim& claim) {
   // All that can run out of memory comes before the books change.
   LedgerRow row{.id = 0,
                 .kind = kind,
@@ -105,9 +118,11 @@ absl::StatusOr<RowId> Ledger::Open(ResourceKind kind, DeviceId device, std::uint
                 .reason = {}};
   absl::MutexLock lock(&mutex_);
   Account& account = accounts_[device];
+  Reservation* reservation = nullptr;
   std::uint64_t from_reservation = 0;
   if (CountsAgainstBudget(kind)) {
-    if (reservation != nullptr && reservation->ledger_ == this && reservation->device_ == device) {
+    if (claim.reservations != nullptr) reservation = claim.reservations->On(device);
+    if (reservation != nullptr && reservation->ledger_ == this) {
       from_reservation = std::min(bytes, reservation->bytes_);
     }
     if (!Fits(account, bytes - from_reservation)) {
@@ -118,49 +133,48 @@ absl::StatusOr<RowId> Ledger::Open(ResourceKind kind, DeviceId device, std::uint
   }
   const RowId id = next_;
   row.id = id;
-  rows_.emplace(id, std::move(row));  // the last step that may throw
+  if (claim.mark != nullptr) claim.mark->figures_.try_emplace(device);
+  const Entry& entry = rows_.emplace(id, Entry{std::move(row), claim.mark}).first->second;  // the last that may throw
   ++next_;
-  if (CountsAgainstBudget(kind)) {
-    account.used += bytes;
+  Count(entry, 0, bytes);
+  if (from_reservation > 0) {
     account.reserved -= from_reservation;
-    if (from_reservation > 0) reservation->bytes_ -= from_reservation;
+    reservation->bytes_ -= from_reservation;
   }
   return id;
 }
 
 void Ledger::MarkHeld(RowId row) noexcept {
   absl::MutexLock lock(&mutex_);
-  if (const auto it = rows_.find(row); it != rows_.end()) it->second.state = RowState::kHeld;
+  if (const auto it = rows_.find(row); it != rows_.end()) it->second.row.state = RowState::kHeld;
 }
 
 void Ledger::Close(RowId row) noexcept {
   absl::MutexLock lock(&mutex_);
   const auto it = rows_.find(row);
   if (it == rows_.end()) return;
-  if (CountsAgainstBudget(it->second.kind)) accounts_[it->second.device].used -= it->second.bytes;
+  Count(it->second, it->second.row.bytes, 0);
   rows_.erase(it);
 }
 
 void Ledger::Strand(RowId row, std::string_view reason) noexcept {
   absl::MutexLock lock(&mutex_);
   const auto it = rows_.find(row);
-  if (it == rows_.end() || it->second.state == RowState::kStranded) return;
-  it->second.state = RowState::kStranded;
-  it->second.reason = std::string(reason);
+  if (it == rows_.end() || it->second.row.state == RowState::kStranded) return;
+  LedgerRow& stranded = it->second.row;
+  stranded.state = RowState::kStranded;
+  stranded.reason = std::string(reason);
   stranded_.fetch_add(1, std::memory_order_relaxed);
-  LOG_ERROR("stranded: {} of '{}' ({}, {} bytes on {}) could not be given back: {}", it->second.site, it->second.owner,
-            ResourceKindName(it->second.kind), it->second.bytes, DeviceName(it->second.device), reason);
+  LOG_ERROR("stranded: {} of '{}' ({}, {} bytes on {}) could not be given back: {}", stranded.site, stranded.owner,
+            ResourceKindName(stranded.kind), stranded.bytes, DeviceName(stranded.device), reason);
 }
 
 void Ledger::Resize(RowId row, std::uint64_t bytes) noexcept {
   absl::MutexLock lock(&mutex_);
   const auto it = rows_.find(row);
   if (it == rows_.end()) return;
-  if (CountsAgainstBudget(it->second.kind)) {
-    Account& account = accounts_[it->second.device];
-    account.used = account.used - it->second.bytes + bytes;
-  }
-  it->second.bytes = bytes;
+  Count(it->second, it->second.row.bytes, bytes);
+  it->second.row.bytes = bytes;
 }
 
 void Ledger::SetBudget(DeviceId device, std::optional<std::uint64_t> bytes) {
@@ -180,14 +194,34 @@ absl::StatusOr<Reservation> Ledger::Reserve(DeviceId device, std::uint64_t bytes
   return Reservation(this, device, bytes);
 }
 
+Reservation Ledger::ReserveRest(DeviceId device) {
+  absl::MutexLock lock(&mutex_);
+  Account& account = accounts_[device];
+  const std::uint64_t rest = account.budget.has_value() ? FreeBytes(account) : 0;
+  account.reserved += rest;
+  return Reservation(this, device, rest);
+}
+
+std::optional<Ledger::Room> Ledger::RoomOn(DeviceId device) const {
+  absl::MutexLock lock(&mutex_);
+  const auto it = accounts_.find(device);
+  if (it == accounts_.end() || !it->second.budget.has_value()) return std::nullopt;
+  return Room{*it->second.budget, FreeBytes(it->second)};
+}
+
 LedgerTotals Ledger::Totals() const {
   absl::MutexLock lock(&mutex_);
   LedgerTotals totals;
-  for (const auto& [id, row] : rows_) {
+  for (const auto& [id, entry] : rows_) {
+    const LedgerRow& row = entry.row;
     if (row.state == RowState::kStranded) ++totals.stranded_rows;
     ++(row.resident ? totals.resident_rows : totals.rows);
     auto& sums = row.resident ? totals.resident_bytes : totals.bytes;
     sums[row.device][static_cast<std::size_t>(row.kind)] += row.bytes;
+  }
+  for (const auto& [device, account] : accounts_) {
+    totals.memory[device] = MemoryFigures{account.used, account.high_water};
+    if (account.budget.has_value()) totals.budgets[device] = *account.budget;
   }
   return totals;
 }
@@ -196,17 +230,22 @@ std::vector<LedgerRow> Ledger::Rows() const {
   absl::MutexLock lock(&mutex_);
   std::vector<LedgerRow> rows;
   rows.reserve(rows_.size());
-  for (const auto& [id, row] : rows_) rows.push_back(row);
+  for (const auto& [id, entry] : rows_) rows.push_back(entry.row);
   return rows;
 }
 
 std::vector<LedgerRow> Ledger::RowsOf(std::string_view owner) const {
   absl::MutexLock lock(&mutex_);
   std::vector<LedgerRow> rows;
-  for (const auto& [id, row] : rows_) {
-    if (IsBelow(row.owner, owner)) rows.push_back(row);
+  for (const auto& [id, entry] : rows_) {
+    if (IsBelow(entry.row.owner, owner)) rows.push_back(entry.row);
   }
   return rows;
+}
+
+std::map<DeviceId, MemoryFigures> Ledger::FiguresOf(const MemoryMark& mark) const {
+  absl::MutexLock lock(&mutex_);
+  return mark.figures_;
 }
 
 }  // namespace tidemark

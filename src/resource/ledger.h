@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -86,6 +88,47 @@ class Reservation {
   std::uint64_t bytes_ = 0;
 };
 
+// The claims of one load, at most one for each device. Used by one thread, but for what the ledger does with them.
+class Reservations {
+ public:
+  // In place of an earlier claim on the same device.
+  void Add(Reservation reservation) { of_device_[reservation.device()] = std::move(reservation); }
+  // The claim on `device`, or null.
+  Reservation* On(DeviceId device) {
+    const auto it = of_device_.find(device);
+    return it == of_device_.end() ? nullptr : &it->second;
+  }
+  void Reset() noexcept { of_device_.clear(); }
+
+ private:
+  std::map<DeviceId, Reservation> of_device_;
+};
+
+// Bytes of memory kinds now, and the most there ever were.
+struct MemoryFigures {
+  std::uint64_t now = 0;
+  std::uint64_t high_water = 0;
+};
+
+// What the rows of one owner with all below it (a version with its instances) add up to, for each device. Kept by the
+// ledger; read with Ledger::FiguresOf.
+class MemoryMark {
+ public:
+  MemoryMark() = default;
+  MemoryMark(const MemoryMark&) = delete;
+  MemoryMark& operator=(const MemoryMark&) = delete;
+
+ private:
+  friend class Ledger;
+  std::map<DeviceId, MemoryFigures> figures_;  // guarded by the ledger
+};
+
+// What a row is opened under besides its owner's name.
+struct RowClaim {
+  Reservations* reservations = nullptr;  // claimed before; used up first; looked at during the call only
+  std::shared_ptr<MemoryMark> mark;      // counts the row; last owner: the scope or the last of its rows
+};
+
 // Sums over rows, as one consistent picture.
 struct LedgerTotals {
   std::uint64_t rows = 0;  // all rows but resident ones
@@ -93,6 +136,8 @@ struct LedgerTotals {
   std::uint64_t stranded_rows = 0;
   std::map<DeviceId, std::array<std::uint64_t, kResourceKinds>> bytes;           // without resident rows
   std::map<DeviceId, std::array<std::uint64_t, kResourceKinds>> resident_bytes;  // resident rows only
+  std::map<DeviceId, MemoryFigures> memory;      // bytes of memory kinds, resident rows included
+  std::map<DeviceId, std::uint64_t> budgets;     // of the devices that have one
   std::uint64_t BytesOf(DeviceId device) const;  // non-resident bytes of memory kinds (not file mappings)
 };
 
@@ -107,9 +152,9 @@ class Ledger {
   ~Ledger();
 
   // Opens a pending row. RESOURCE_EXHAUSTED, naming needed, limit and free, when the device's budget does not cover
-  // `bytes` beyond what `reservation` (may be null) already claims.
+  // `bytes` beyond what the claim's reservations already hold.
   absl::StatusOr<RowId> Open(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view owner,
-                             std::string_view site, bool resident, Reservation* reservation);
+                             std::string_view site, bool resident, const RowClaim& claim);
   void MarkHeld(RowId row) noexcept;
   void Close(RowId row) noexcept;
   // The release failed: the row stays for ever and its device is no longer ready.
@@ -122,28 +167,45 @@ class Ledger {
   // Claims `bytes` of the device's budget before anything is taken; RESOURCE_EXHAUSTED when it does not fit. Without a
   // budget always succeeds.
   absl::StatusOr<Reservation> Reserve(DeviceId device, std::uint64_t bytes, std::string_view what);
+  // Claims all that is left of the device's budget (perhaps nothing), for a load that cannot say what it needs.
+  Reservation ReserveRest(DeviceId device);
+  // The device's budget and what of it is neither used nor claimed; nullopt without a budget.
+  struct Room {
+    std::uint64_t budget = 0;
+    std::uint64_t free = 0;
+  };
+  std::optional<Room> RoomOn(DeviceId device) const;
 
   LedgerTotals Totals() const;
   std::vector<LedgerRow> Rows() const;
   // Rows and bytes whose owner path is `owner` or lies below it.
   std::vector<LedgerRow> RowsOf(std::string_view owner) const;
+  std::map<DeviceId, MemoryFigures> FiguresOf(const MemoryMark& mark) const;
   std::uint64_t stranded_rows() const { return stranded_.load(std::memory_order_relaxed); }
 
  private:
   friend class Reservation;
   struct Account {
     std::optional<std::uint64_t> budget;
-    std::uint64_t used = 0;      // rows of memory kinds
-    std::uint64_t reserved = 0;  // claims not yet used up by rows
+    std::uint64_t used = 0;        // rows of memory kinds
+    std::uint64_t high_water = 0;  // the most that `used` ever was
+    std::uint64_t reserved = 0;    // claims not yet used up by rows
+  };
+  struct Entry {
+    LedgerRow row;
+    std::shared_ptr<MemoryMark> mark;  // may be null
   };
 
   // True when `more` bytes fit beside what is used and claimed.
   static bool Fits(const Account& account, std::uint64_t more);
   static std::uint64_t FreeBytes(const Account& account);
+  // The entry's bytes change from `before` to `after` in the account and the mark; they are there already.
+  void Count(const Entry& entry, std::uint64_t before, std::uint64_t after) noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;
   RowId next_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::map<RowId, LedgerRow> rows_ ABSL_GUARDED_BY(mutex_);
+  std::map<RowId, Entry> rows_ ABSL_GUARDED_BY(mutex_);
   std::map<DeviceId, Account> accounts_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> stranded_{0};
 };

@@ -12,9 +12,9 @@ namespace {
 
 constexpr auto kMemory = ResourceKind::kHostMemory;
 
-absl::StatusOr<RowId> Open(Ledger& ledger, std::uint64_t bytes, Reservation* reservation = nullptr,
+absl::StatusOr<RowId> Open(Ledger& ledger, std::uint64_t bytes, Reservations* reservations = nullptr,
                            ResourceKind kind = kMemory) {
-  return ledger.Open(kind, kHost, bytes, "model/a/1", "weights", false, reservation);
+  return ledger.Open(kind, kHost, bytes, "model/a/1", "weights", false, RowClaim{reservations, nullptr});
 }
 
 TEST(Ledger, RowGoesFromPendingToHeldToGone) {
@@ -51,7 +51,7 @@ TEST(Ledger, BudgetCountsMemoryOnlyAndEachDeviceApart) {
   ledger.SetBudget(kHost, 10);
   EXPECT_TRUE(Open(ledger, 1000, nullptr, ResourceKind::kFileMapping).ok());
   EXPECT_TRUE(Open(ledger, 1000, nullptr, ResourceKind::kThread).ok());
-  EXPECT_TRUE(ledger.Open(ResourceKind::kDeviceMemory, 0, 1000, "o", "s", false, nullptr).ok());
+  EXPECT_TRUE(ledger.Open(ResourceKind::kDeviceMemory, 0, 1000, "o", "s", false, {}).ok());
   EXPECT_TRUE(Open(ledger, 10).ok());
   EXPECT_FALSE(Open(ledger, 1).ok());
   ledger.SetBudget(kHost, std::nullopt);
@@ -87,13 +87,15 @@ TEST(Ledger, ReservationCountsAsUsedUntilItDies) {
 TEST(Ledger, RowsUseUpTheirReservationFirst) {
   Ledger ledger;
   ledger.SetBudget(kHost, 100);
-  Reservation claim = *ledger.Reserve(kHost, 80, "a");
-  const RowId first = *Open(ledger, 60, &claim);
+  Reservations claims;
+  claims.Add(*ledger.Reserve(kHost, 80, "a"));
+  const Reservation& claim = *claims.On(kHost);
+  const RowId first = *Open(ledger, 60, &claims);
   EXPECT_EQ(claim.bytes(), 20u);
   EXPECT_FALSE(Open(ledger, 21).ok()) << "others have 20 only";
-  EXPECT_TRUE(Open(ledger, 40, &claim).ok()) << "20 of the claim and 20 of what is free";
+  EXPECT_TRUE(Open(ledger, 40, &claims).ok()) << "20 of the claim and 20 of what is free";
   EXPECT_EQ(claim.bytes(), 0u);
-  EXPECT_FALSE(Open(ledger, 1, &claim).ok());
+  EXPECT_FALSE(Open(ledger, 1, &claims).ok());
   ledger.Close(first);
   EXPECT_TRUE(Open(ledger, 60).ok());
 }
@@ -101,9 +103,10 @@ TEST(Ledger, RowsUseUpTheirReservationFirst) {
 TEST(Ledger, ReservedBytesStayGoodWhenTheBudgetIsLoweredMeanwhile) {
   Ledger ledger;
   ledger.SetBudget(kHost, 100);
-  Reservation claim = *ledger.Reserve(kHost, 80, "a");
+  Reservations claims;
+  claims.Add(*ledger.Reserve(kHost, 80, "a"));
   ledger.SetBudget(kHost, 50);
-  EXPECT_TRUE(Open(ledger, 80, &claim).ok());
+  EXPECT_TRUE(Open(ledger, 80, &claims).ok());
   EXPECT_FALSE(Open(ledger, 1).ok());
 }
 
@@ -128,8 +131,7 @@ TEST(Ledger, OpenThatThrowsLeavesNoRowAndNoBytes) {
   Ledger ledger;
   ledger.SetBudget(kHost, 100);
   const std::string_view too_long("x", std::string().max_size() + 1);
-  EXPECT_THROW(static_cast<void>(ledger.Open(kMemory, kHost, 60, "owner", too_long, false, nullptr)),
-               std::length_error);
+  EXPECT_THROW(static_cast<void>(ledger.Open(kMemory, kHost, 60, "owner", too_long, false, {})), std::length_error);
   EXPECT_TRUE(ledger.Rows().empty());
   EXPECT_TRUE(Open(ledger, 100).ok());
 }
@@ -149,7 +151,7 @@ TEST(Ledger, StrandedRowStaysForEverAndIsCounted) {
 
 TEST(Ledger, ResidentRowsAreSummedApart) {
   Ledger ledger;
-  ASSERT_TRUE(ledger.Open(kMemory, kHost, 5, "backend/x", "arena", true, nullptr).ok());
+  ASSERT_TRUE(ledger.Open(kMemory, kHost, 5, "backend/x", "arena", true, {}).ok());
   ASSERT_TRUE(Open(ledger, 3).ok());
   const LedgerTotals totals = ledger.Totals();
   EXPECT_EQ(totals.rows, 1u);
@@ -172,7 +174,7 @@ TEST(Ledger, ResizeMovesTheSums) {
 TEST(Ledger, RowsOfMeansTheOwnerAndWhatLiesBelow) {
   Ledger ledger;
   for (const char* owner : {"model/a", "model/a/1", "model/ab", "model"}) {
-    ASSERT_TRUE(ledger.Open(kMemory, kHost, 1, owner, "s", false, nullptr).ok());
+    ASSERT_TRUE(ledger.Open(kMemory, kHost, 1, owner, "s", false, {}).ok());
   }
   EXPECT_EQ(ledger.RowsOf("model/a").size(), 2u);
   EXPECT_EQ(ledger.RowsOf("model").size(), 4u);
@@ -188,10 +190,12 @@ TEST(Ledger, ManyThreadsNeverPassTheBudgetAndEndAtZero) {
       for (int i = 0; i < 2000; ++i) {
         absl::StatusOr<Reservation> claim = ledger.Reserve(kHost, 300, "t");
         if (!claim.ok()) continue;
-        absl::StatusOr<RowId> row = Open(ledger, 200, &*claim);
+        Reservations claims;
+        claims.Add(*std::move(claim));
+        absl::StatusOr<RowId> row = Open(ledger, 200, &claims);
         ASSERT_TRUE(row.ok()) << row.status();
         ASSERT_LE(ledger.Totals().BytesOf(kHost), 1000u);
-        claim->ShrinkTo(0);
+        claims.Reset();
         ledger.Close(*row);
       }
     });
@@ -200,14 +204,57 @@ TEST(Ledger, ManyThreadsNeverPassTheBudgetAndEndAtZero) {
   EXPECT_TRUE(Open(ledger, 1000).ok());
 }
 
+TEST(Ledger, MarkCountsItsOwnRowsAndKeepsTheMost) {
+  Ledger ledger;
+  const auto mark = std::make_shared<MemoryMark>();
+  const RowClaim claim{nullptr, mark};
+  const RowId kept = *ledger.Open(kMemory, kHost, 100, "m/1", "weights", false, claim);
+  const RowId gone = *ledger.Open(kMemory, kHost, 50, "m/1/instance", "heap", false, claim);
+  const RowId device = *ledger.Open(ResourceKind::kDeviceMemory, 0, 7, "m/1", "weights", false, claim);
+  const RowId mapping = *ledger.Open(ResourceKind::kFileMapping, kHost, 1000, "m/1", "file", false, claim);
+  const RowId others = *Open(ledger, 4000);
+  ledger.Resize(gone, 80);
+  ledger.Close(gone);
+  std::map<DeviceId, MemoryFigures> figures = ledger.FiguresOf(*mark);
+  EXPECT_EQ(figures[kHost].now, 100u);
+  EXPECT_EQ(figures[kHost].high_water, 180u);
+  EXPECT_EQ(figures[0].now, 7u);
+  const LedgerTotals totals = ledger.Totals();
+  EXPECT_EQ(totals.memory.at(kHost).now, 4100u);
+  EXPECT_EQ(totals.memory.at(kHost).high_water, 4180u);
+  for (const RowId row : {kept, device, mapping, others}) ledger.Close(row);
+  EXPECT_EQ(ledger.FiguresOf(*mark)[kHost].now, 0u);
+  EXPECT_EQ(ledger.FiguresOf(*mark)[kHost].high_water, 180u);
+}
+
+TEST(Ledger, TheRestOfABudgetIsWhatNobodyUsesOrClaims) {
+  Ledger ledger;
+  EXPECT_FALSE(ledger.RoomOn(kHost).has_value());
+  EXPECT_EQ(ledger.ReserveRest(kHost).bytes(), 0u) << "no budget, nothing to claim";
+  ledger.SetBudget(kHost, 100);
+  const RowId row = *Open(ledger, 30);
+  const Reservation claim = *ledger.Reserve(kHost, 20, "a");
+  {
+    const Reservation rest = ledger.ReserveRest(kHost);
+    EXPECT_EQ(rest.bytes(), 50u);
+    EXPECT_EQ(ledger.RoomOn(kHost)->free, 0u);
+    EXPECT_FALSE(Open(ledger, 1).ok());
+  }
+  EXPECT_EQ(ledger.RoomOn(kHost)->free, 50u);
+  EXPECT_EQ(ledger.RoomOn(kHost)->budget, 100u);
+  ledger.Close(row);
+}
+
 TEST(Ledger, SeveralThreadsMayDrawOnOneReservation) {
   Ledger ledger;
   ledger.SetBudget(kHost, 4000);
-  Reservation claim = *ledger.Reserve(kHost, 4000, "load");
+  Reservations claims;
+  claims.Add(*ledger.Reserve(kHost, 4000, "load"));
+  const Reservation& claim = *claims.On(kHost);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Open(ledger, 1, &claim).ok());
+      for (int i = 0; i < 1000; ++i) ASSERT_TRUE(Open(ledger, 1, &claims).ok());
     });
   }
   while (claim.bytes() > 2000) std::this_thread::yield();

@@ -17,8 +17,9 @@ Scope::Scope(Ledger& ledger, Platform& platform, std::string owner, Options opti
       root_(this),
       owner_(std::move(owner)),
       resident_(options.resident),
+      mark_(std::make_shared<MemoryMark>()),
       cancel_(options.cancel),
-      reservation_(options.reservation) {}
+      reservations_(options.reservations) {}
 
 Scope::Scope(Scope& parent, std::string_view name)
     : ledger_(parent.ledger_),
@@ -28,7 +29,7 @@ Scope::Scope(Scope& parent, std::string_view name)
       owner_(fmt::format("{}/{}", parent.owner_, name)),
       resident_(parent.resident_),
       cancel_(nullptr),
-      reservation_(nullptr) {
+      reservations_(nullptr) {
   parent.children_.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -50,7 +51,7 @@ bool Scope::cancelled() const {
 void Scope::EndLoad() noexcept {
   absl::MutexLock lock(&load_mutex_);
   cancel_.store(nullptr, std::memory_order_release);
-  reservation_.store(nullptr, std::memory_order_release);
+  reservations_.store(nullptr, std::memory_order_release);
 }
 
 absl::Status Scope::TakeRefusal() {
@@ -64,12 +65,12 @@ void Scope::NoteRefusal(const absl::Status& status) {
 }
 
 absl::StatusOr<RowId> Scope::OpenRow(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site) {
-  if (root_->reservation_.load(std::memory_order_acquire) == nullptr) {
-    return ledger_.Open(kind, device, bytes, owner_, site, resident_, nullptr);
-  }
+  const auto open_with = [&](Reservations* reservations) {
+    return ledger_.Open(kind, device, bytes, owner_, site, resident_, RowClaim{reservations, root_->mark_});
+  };
+  if (root_->reservations_.load(std::memory_order_acquire) == nullptr) return open_with(nullptr);
   absl::ReaderMutexLock lock(&root_->load_mutex_);
-  return ledger_.Open(kind, device, bytes, owner_, site, resident_,
-                      root_->reservation_.load(std::memory_order_acquire));
+  return open_with(root_->reservations_.load(std::memory_order_acquire));
 }
 
 absl::StatusOr<Scope::Handle> Scope::TryTake(ResourceKind kind, DeviceId device, std::uint64_t bytes,

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <functional>
 #include <list>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,9 +39,9 @@ class Scope {
   using Handle = void*;
 
   struct Options {
-    const CancelFlag* cancel = nullptr;  // once set, every acquisition answers CANCELLED; good until EndLoad
-    Reservation* reservation = nullptr;  // claimed before; used up first; good until EndLoad
-    bool resident = false;               // rows live as long as the process, by declaration
+    const CancelFlag* cancel = nullptr;    // once set, every acquisition answers CANCELLED; good until EndLoad
+    Reservations* reservations = nullptr;  // claimed before; used up first; good until EndLoad
+    bool resident = false;                 // rows live as long as the process, by declaration
   };
 
   Scope(Ledger& ledger, Platform& platform, std::string owner) : Scope(ledger, platform, std::move(owner), Options()) {}
@@ -57,6 +59,9 @@ class Scope {
   // The load has ended well: cancelling it no longer stops acquisitions, its reservation is no longer drawn on; when this
   // returns no acquisition looks at either of them any more. Called on the outermost scope, for it and all below it.
   void EndLoad() noexcept;
+
+  // Bytes of memory kinds that the outermost scope and all below it hold, and held at most, on each device.
+  std::map<DeviceId, MemoryFigures> MemoryUse() const { return ledger_.FiguresOf(*root_->mark_); }
 
   // Why the newest of the acquisitions that failed under the outermost scope since the last call did so; OK when none
   // did. For a load whose engine reports a refused allocation in words of its own, or not at all.
@@ -126,10 +131,11 @@ class Scope {
   Scope* const root_;
   const std::string owner_;
   const bool resident_;
-  // These four are of the outermost scope only. Both pointers are read under load_mutex_ unless they are null.
+  // These five are of the outermost scope only. Both pointers are read under load_mutex_ unless they are null.
+  const std::shared_ptr<MemoryMark> mark_;  // last owner: this scope or the last of its rows (a stranded one)
   mutable absl::Mutex load_mutex_;
   std::atomic<const CancelFlag*> cancel_;
-  std::atomic<Reservation*> reservation_;
+  std::atomic<Reservations*> reservations_;
   absl::Status refusal_ ABSL_GUARDED_BY(load_mutex_);
   std::atomic<int> children_{0};
   absl::Mutex mutex_;

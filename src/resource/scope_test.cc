@@ -210,13 +210,16 @@ TEST_F(ScopeTest, ThreadIsStoppedThenJoined) {
 
 TEST_F(ScopeTest, ChildIsNamedBelowItsParentAndSharesItsOptions) {
   CancelFlag cancel;
-  Reservation claim = *ledger_.Reserve(kHost, 4096, "s");
-  Scope parent(ledger_, platform_, "model/m/1", Scope::Options{&cancel, &claim, false});
+  Reservations claims;
+  claims.Add(*ledger_.Reserve(kHost, 4096, "s"));
+  Scope parent(ledger_, platform_, "model/m/1", Scope::Options{&cancel, &claims, false});
   Scope child(parent, "instance/0");
   Scope grandchild(child, "thread");
   EXPECT_EQ(grandchild.owner(), "model/m/1/instance/0/thread");
   ASSERT_TRUE(grandchild.AllocateHost(4096, "m").ok());
-  EXPECT_EQ(claim.bytes(), 0u) << "drawn through the outermost scope";
+  EXPECT_EQ(claims.On(kHost)->bytes(), 0u) << "drawn through the outermost scope";
+  EXPECT_EQ(parent.MemoryUse()[kHost].now, 4096u);
+  EXPECT_EQ(grandchild.MemoryUse()[kHost].high_water, 4096u) << "counted for the outermost scope";
   cancel.Cancel();
   EXPECT_TRUE(grandchild.cancelled());
   EXPECT_TRUE(absl::IsCancelled(grandchild.AllocateHost(1, "m").status()));
@@ -237,8 +240,9 @@ TEST_F(ScopeTest, AfterEndLoadCancellingNoLongerStopsAcquisitions) {
 TEST_F(ScopeTest, EndLoadWaitsForAcquisitionsThatLookAtFlagAndReservation) {
   for (int round = 0; round < 200; ++round) {
     auto cancel = std::make_unique<CancelFlag>();
-    auto claim = std::make_unique<Reservation>(*ledger_.Reserve(kHost, 1 << 20, "s"));
-    Scope scope(ledger_, platform_, "s", Scope::Options{cancel.get(), claim.get(), false});
+    auto claims = std::make_unique<Reservations>();
+    claims->Add(*ledger_.Reserve(kHost, 1 << 20, "s"));
+    Scope scope(ledger_, platform_, "s", Scope::Options{cancel.get(), claims.get(), false});
     std::atomic<bool> ended{false};
     std::thread engine([&] {
       while (!ended) {
@@ -248,7 +252,7 @@ TEST_F(ScopeTest, EndLoadWaitsForAcquisitionsThatLookAtFlagAndReservation) {
       }
     });
     scope.EndLoad();
-    claim.reset();
+    claims.reset();
     cancel.reset();  // a use of either from here on is what the sanitizers would see
     ended = true;
     engine.join();

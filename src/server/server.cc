@@ -103,7 +103,7 @@ absl::Status Server::StartHttp() {
   http.unix_path = options_.http_unix_socket;
   ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), std::move(loops), routes_.get(), buffers_.get()));
   loop_threads_ = std::make_unique<Scope>(*ledger_, *platform_, "server/event loops",
-                                          Scope::Options{.cancel = nullptr, .reservation = nullptr, .resident = true});
+                                          Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
   for (const auto& loop : loops_) {
     EventLoop* self = loop.get();
     RETURN_IF_ERROR(loop_threads_
