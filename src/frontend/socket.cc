@@ -79,6 +79,12 @@ absl::StatusOr<std::uint16_t> LocalPort(int fd) {
   return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+bool IsUnixSocket(int fd) {
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_UNIX;
+}
+
 absl::StatusOr<UnixListener> UnixListener::Create(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -47,6 +47,9 @@ absl::StatusOr<UniqueFd> ListenTcp(const std::string& address, std::uint16_t por
 // The port a TCP socket is bound to.
 absl::StatusOr<std::uint16_t> LocalPort(int fd);
 
+// Whether a socket is a UNIX-domain one. False for what is no socket.
+bool IsUnixSocket(int fd);
+
 // A listening UNIX-domain stream socket and its file. The file is deleted on destruction, if it is still ours.
 class UnixListener {
  public:

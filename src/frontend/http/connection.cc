@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -10,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+
+#include "base/status.h"
 
 namespace tidemark {
 namespace {
@@ -32,15 +33,29 @@ std::int64_t Nanos(std::chrono::milliseconds duration) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(HttpConnectionContext* context, UniqueFd fd)
-    : context_(*context), fd_(std::move(fd)), timer_(context->loop, [this] { OnTimer(); }), parser_(context->limits) {}
+HttpConnection::HttpConnection(HttpConnectionContext* context, UniqueFd fd, const TlsContext* tls)
+    : context_(*context),
+      transport_(std::move(fd)),
+      tls_(tls),
+      timer_(context->loop, [this] { OnTimer(); }),
+      parser_(context->limits) {}
 
 HttpConnection::~HttpConnection() = default;
 
 absl::Status HttpConnection::Start() {
+  if (tls_ != nullptr) {
+    RETURN_IF_ERROR(transport_.StartTls(*tls_));
+    state_ = State::kHandshake;
+    timer_.Set(context_.loop->now() + Nanos(tls_->options().handshake_timeout));
+  } else {
+    SetIdleTimer();
+  }
+  return context_.loop->Add(transport_.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, this);
+}
+
+void HttpConnection::SetIdleTimer() {
   const auto& idle = context_.limits.idle_timeout;
   if (idle.count() > 0) timer_.Set(context_.loop->now() + Nanos(idle));
-  return context_.loop->Add(fd_.get(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, this);
 }
 
 void HttpConnection::Refuse(std::size_t limit) {
@@ -49,11 +64,11 @@ void HttpConnection::Refuse(std::size_t limit) {
 }
 
 void HttpConnection::Drain() {
-  if (state_ == State::kHead && in_begin_ == in_end_ && !readable_) Close();
+  if (state_ == State::kHandshake || (state_ == State::kHead && in_begin_ == in_end_ && !readable_)) Close();
 }
 
 void HttpConnection::OnEvents(std::uint32_t events) {
-  if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) readable_ = true;
+  if (transport_.MayRead(events)) readable_ = true;
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && !hung_up_) {
     hung_up_ = true;
     if (state_ == State::kHandling) TellDisconnect();
@@ -67,6 +82,9 @@ void HttpConnection::Advance() {
   for (;;) {
     Progress progress = Progress::kWait;
     switch (state_) {
+      case State::kHandshake:
+        progress = AdvanceHandshake();
+        break;
       case State::kHead:
         progress = AdvanceHead();
         break;
@@ -91,6 +109,23 @@ void HttpConnection::Advance() {
     }
     if (progress == Progress::kWait) return;
   }
+}
+
+HttpConnection::Progress HttpConnection::AdvanceHandshake() {
+  switch (transport_.DoHandshake()) {
+    case Transport::Handshake::kWait:
+      return Progress::kWait;
+    case Transport::Handshake::kFailed:
+      Close();
+      return Progress::kWait;
+    case Transport::Handshake::kDone:
+      break;
+  }
+  state_ = State::kHead;
+  readable_ = true;  // the session may hold bytes that came with the end of the handshake
+  timer_.Clear();
+  SetIdleTimer();
+  return Progress::kGoOn;
 }
 
 HttpConnection::Progress HttpConnection::AdvanceHead() {
@@ -118,6 +153,7 @@ HttpConnection::Progress HttpConnection::AdvanceHead() {
   MakeInputRoom();
   const std::size_t got = Receive(nullptr, 0, in_.get() + in_end_, in_capacity_ - in_end_);
   in_end_ += got;
+  if (got == 0 && state_ == State::kHead && context_.draining && in_begin_ == in_end_) Close();
   return got > 0 ? Progress::kGoOn : Progress::kWait;
 }
 
@@ -144,22 +180,18 @@ std::size_t HttpConnection::Receive(std::byte* first, std::size_t first_size, ch
   std::size_t count = 0;
   if (first_size > 0) parts[count++] = {first, first_size};
   if (second_size > 0) parts[count++] = {second, second_size};
-  ssize_t got = 0;
-  do {
-    got = count == 1 ? recv(fd_.get(), parts[0].iov_base, parts[0].iov_len, 0)
-                     : readv(fd_.get(), parts.data(), static_cast<int>(count));
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+  const Transport::ReadResult got = transport_.Read({parts.data(), count});
+  if (got.bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
     return 0;
   }
-  if (got <= 0) {  // end of file or a broken connection: nobody is left to talk to
+  if (got.bytes <= 0) {  // end of file or a broken connection: nobody is left to talk to
     Close();
     return 0;
   }
-  const std::size_t bytes = static_cast<std::size_t>(got);
-  // A short read emptied the socket; what comes later is a new edge. After a hang-up only the end of file tells.
-  if (bytes < first_size + second_size && !hung_up_) readable_ = false;
+  const std::size_t bytes = static_cast<std::size_t>(got.bytes);
+  // What comes after an emptied socket is a new edge. After a hang-up only the end of file tells.
+  if (got.drained && !hung_up_) readable_ = false;
   turn_bytes_ += bytes;
   window_bytes_ += bytes;
   return bytes;
@@ -219,7 +251,8 @@ bool HttpConnection::AllocateBody(std::size_t bytes) {
 }
 
 bool HttpConnection::SendContinue() {
-  const ssize_t sent = send(fd_.get(), kContinue.data(), kContinue.size(), MSG_NOSIGNAL);
+  const iovec text{const_cast<char*>(kContinue.data()), kContinue.size()};
+  const ssize_t sent = transport_.Write({&text, 1});
   if (sent == static_cast<ssize_t>(kContinue.size())) return true;
   Close();  // nothing else is unsent, so that a full socket means a client that never reads
   return false;
@@ -417,11 +450,7 @@ HttpConnection::Progress HttpConnection::AdvanceWriting() {
       bytes += size;
       if (size < part.size()) break;
     }
-    msghdr message{};
-    message.msg_iov = vectors.data();
-    message.msg_iovlen = count;
-    const ssize_t sent = sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
+    const ssize_t sent = transport_.Write({vectors.data(), count});
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       if (timer_.deadline() == EventLoop::kNever) BeginWindow();
       return Progress::kWait;
@@ -462,7 +491,7 @@ void HttpConnection::FinishResponse() {
   if (!keep_alive_) {
     // With unread input a plain close would reset the connection and might take the answer away from the client.
     if (!linger_ && all_read) return Close();
-    shutdown(fd_.get(), SHUT_WR);
+    transport_.ShutdownWrite();
     state_ = State::kLinger;
     timer_.Set(context_.loop->now() + Nanos(context_.limits.linger));
     return;
@@ -477,8 +506,7 @@ void HttpConnection::FinishResponse() {
     }
   }
   state_ = State::kHead;
-  const auto& idle = context_.limits.idle_timeout;
-  if (idle.count() > 0) timer_.Set(context_.loop->now() + Nanos(idle));
+  SetIdleTimer();
 }
 
 HttpConnection::Progress HttpConnection::AdvanceLinger() {
@@ -496,6 +524,8 @@ void HttpConnection::OnTimer() {
   const HttpLimits& limits = context_.limits;
   turn_bytes_ = 0;
   switch (state_) {
+    case State::kHandshake:
+      return Close();
     case State::kHead:
       if (in_begin_ == in_end_) return Close();  // idle
       Fail(408, fmt::format("the request head was not complete within {} ms", limits.head_timeout.count()));
@@ -547,8 +577,8 @@ void HttpConnection::Close() {
   const bool handling = state_ == State::kHandling;
   state_ = State::kClosed;
   timer_.Clear();
-  context_.loop->Remove(fd_.get(), this);
-  fd_.Reset();
+  context_.loop->Remove(transport_.fd(), this);
+  transport_.Close();
   body_.Reset();
   response_ = HttpResponse();
   if (exchange_ != nullptr) {

@@ -16,6 +16,7 @@
 #include "frontend/http/limits.h"
 #include "frontend/http/message.h"
 #include "frontend/socket.h"
+#include "frontend/tls.h"
 #include "resource/buffer_pool.h"
 
 namespace tidemark {
@@ -36,7 +37,8 @@ struct HttpConnectionContext {
 // goes on with the next. Belongs to its loop's thread. In the steady state a request costs one recv and one sendmsg.
 class HttpConnection final : public EventLoop::Handler, public ServedConnection {
  public:
-  HttpConnection(HttpConnectionContext* context, UniqueFd fd);
+  // `tls`: null for a plain connection; else it outlives this one.
+  HttpConnection(HttpConnectionContext* context, UniqueFd fd, const TlsContext* tls);
   ~HttpConnection() override;
 
   absl::Status Start() override;
@@ -53,19 +55,21 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
 
  private:
   enum class State {
-    kHead,      // receiving a head, or idle
-    kMemory,    // head complete, no memory for the body yet
-    kBody,      // receiving a body of known length
-    kChunks,    // receiving a chunked body
-    kHandling,  // the handler has it
-    kWriting,   // an answer is leaving
-    kLinger,    // last answer sent; dropping what the client still sends, so that it can read the answer
+    kHandshake,  // TLS is not established yet
+    kHead,       // receiving a head, or idle
+    kMemory,     // head complete, no memory for the body yet
+    kBody,       // receiving a body of known length
+    kChunks,     // receiving a chunked body
+    kHandling,   // the handler has it
+    kWriting,    // an answer is leaving
+    kLinger,     // last answer sent; dropping what the client still sends, so that it can read the answer
     kClosed,
   };
   enum class Progress { kGoOn, kWait };
 
   // Moves on until something must be waited for.
   void Advance();
+  Progress AdvanceHandshake();
   Progress AdvanceHead();
   Progress AdvanceMemory();
   Progress AdvanceBody();
@@ -73,6 +77,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   Progress AdvanceWriting();
   Progress AdvanceLinger();
   void OnTimer();
+  void SetIdleTimer();
 
   // recv/readv with the bookkeeping of edges; bytes read, 0 when there is nothing now or the connection was closed.
   std::size_t Receive(std::byte* first, std::size_t first_size, char* second, std::size_t second_size);
@@ -97,7 +102,8 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   std::string_view unread() const { return {in_.get() + in_next_, in_end_ - in_next_}; }
 
   HttpConnectionContext& context_;
-  UniqueFd fd_;
+  Transport transport_;
+  const TlsContext* const tls_;
   EventLoop::Timer timer_;
   State state_ = State::kHead;
   bool readable_ = false;  // the kernel may have bytes

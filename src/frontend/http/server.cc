@@ -10,8 +10,9 @@ namespace {
 
 class HttpConnectionFactory final : public ConnectionFactory {
  public:
-  HttpConnectionFactory(const HttpLimits& limits, EventLoop* loop, HttpHandler* handler, BufferPool* pool,
-                        ConnectionServer::OnClosed on_closed) {
+  HttpConnectionFactory(const HttpLimits& limits, const TlsContext* tls, EventLoop* loop, HttpHandler* handler,
+                        BufferPool* pool, ConnectionServer::OnClosed on_closed)
+      : tls_(tls) {
     context_.loop = loop;
     context_.handler = handler;
     context_.pool = pool;
@@ -20,11 +21,13 @@ class HttpConnectionFactory final : public ConnectionFactory {
   }
 
   std::unique_ptr<ServedConnection> Make(UniqueFd fd) override {
-    return std::make_unique<HttpConnection>(&context_, std::move(fd));
+    const TlsContext* const tls = tls_ != nullptr && !IsUnixSocket(fd.get()) ? tls_ : nullptr;
+    return std::make_unique<HttpConnection>(&context_, std::move(fd), tls);
   }
   void BeginDrain() override { context_.draining = true; }
 
  private:
+  const TlsContext* const tls_;
   HttpConnectionContext context_;
 };
 
@@ -39,11 +42,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(HttpServerOptions
   listen.unix_path = std::move(options.unix_path);
   listen.connections = options.limits.connections;
   ASSIGN_OR_RETURN(std::unique_ptr<ConnectionServer> server,
-                   ConnectionServer::Create(std::move(listen), std::move(loops),
-                                            [&](EventLoop* loop, ConnectionServer::OnClosed on_closed) {
-                                              return std::make_unique<HttpConnectionFactory>(
-                                                  options.limits, loop, handler, pool, std::move(on_closed));
-                                            }));
+                   ConnectionServer::Create(
+                       std::move(listen), std::move(loops), [&](EventLoop* loop, ConnectionServer::OnClosed on_closed) {
+                         return std::make_unique<HttpConnectionFactory>(options.limits, options.tls, loop, handler,
+                                                                        pool, std::move(on_closed));
+                       }));
   return std::make_unique<HttpServer>(Private(), std::move(server));
 }
 

@@ -15,6 +15,7 @@
 #include "frontend/event_loop.h"
 #include "frontend/http/limits.h"
 #include "frontend/http/message.h"
+#include "frontend/tls.h"
 #include "resource/buffer_pool.h"
 
 namespace tidemark {
@@ -24,7 +25,8 @@ struct HttpServerOptions {
   std::string address = "0.0.0.0";
   // False: fail when another process (of the same user) listens on the port with SO_REUSEPORT, as Triton's default does.
   bool reuse_port = false;
-  std::string unix_path;  // empty: no UNIX-domain socket
+  std::string unix_path;            // empty: no UNIX-domain socket
+  const TlsContext* tls = nullptr;  // of the TCP port; null: plain. Outlives the server. UNIX-domain sockets are plain
   HttpLimits limits;
 };
 
