@@ -144,10 +144,12 @@ void InstanceScheduler::Enqueue(ScheduledRequest scheduled, bool may_run_inline)
     absl::MutexLock lock(&mutex_);
     instance = TakeIdle();
     if (instance == nullptr) {
+      statistics_->AddPending(1);
       queue_.push_back(std::move(scheduled));
       return;
     }
     if (!run_here) {
+      statistics_->AddPending(1);
       instance->assigned = std::move(scheduled);
       instance->wake.Signal();
       return;
@@ -171,6 +173,7 @@ void InstanceScheduler::ThreadMain(Instance& instance) {
       if (instance.assigned.request == nullptr) return;
       scheduled = std::move(instance.assigned);
     }
+    statistics_->AddPending(-1);
     Run(instance, scheduled);
     {
       absl::MutexLock lock(&mutex_);
@@ -212,9 +215,10 @@ void InstanceScheduler::Run(Instance& instance, ScheduledRequest& scheduled) {
   if (request.response.status.ok()) {
     statistics_->RecordExecution(request.times, static_cast<std::uint64_t>(scheduled.batch));
     statistics_->RecordSuccess(request.times, static_cast<std::uint64_t>(scheduled.batch));
+    statistics_->RecordFirstResponse(request.times.compute_end - request.times.received);
   } else {
     request.response.outputs.clear();
-    statistics_->RecordFailure(request.times, NowNanos());
+    statistics_->RecordFailure(request.times, NowNanos(), ReasonOfExecution(request.response.status));
   }
 }
 

@@ -22,7 +22,10 @@ void DropRepeatedOutputs(std::vector<RequestedOutput>& outputs) {
 
 }  // namespace
 
-Model::Model(Parts parts) : parts_(std::move(parts)) { parts_.scheduler->Start(statistics_); }
+Model::Model(Parts parts) : parts_(std::move(parts)) {
+  if (parts_.statistics == nullptr) parts_.statistics = std::make_shared<ModelStatistics>();
+  parts_.scheduler->Start(*parts_.statistics);
+}
 
 Model::~Model() {
   // The order is the promise: instances, engine model, then what is left on the scope.

@@ -29,6 +29,8 @@ class Model {
     std::unique_ptr<BackendModel> backend_model;
     std::unique_ptr<ModelInfo> info;
     std::unique_ptr<Scheduler> scheduler;  // owns the instances
+    // Where the version is counted; null: a place of its own. Last owner: the model.
+    std::shared_ptr<ModelStatistics> statistics;
   };
 
   explicit Model(Parts parts);
@@ -37,7 +39,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   const ModelInfo& info() const { return *parts_.info; }
-  ModelStatistics& statistics() { return statistics_; }
+  ModelStatistics& statistics() { return *parts_.statistics; }
   Scope& scope() { return *parts_.scope; }
   BackendModel& backend_model() { return *parts_.backend_model; }
 
@@ -51,7 +53,6 @@ class Model {
 
  private:
   Parts parts_;
-  ModelStatistics statistics_;
 };
 
 }  // namespace tidemark

@@ -19,6 +19,7 @@
 #include "absl/time/time.h"
 #include "backend/backend.h"
 #include "inference/registry.h"
+#include "observe/statistics_book.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
 #include "resource/ledger.h"
@@ -73,6 +74,7 @@ class Lifecycle {
     ModelRepository* repository = nullptr;
     BackendRegistry* backends = nullptr;
     BufferPool* buffers = nullptr;
+    StatisticsBook* statistics = nullptr;  // may be null: then each load counts for itself
   };
 
   static absl::StatusOr<std::unique_ptr<Lifecycle>> Create(Options options, Parts parts);

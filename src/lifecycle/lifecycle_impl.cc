@@ -154,6 +154,7 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
                                                        .ledger = parts_.ledger,
                                                        .backends = parts_.backends,
                                                        .buffers = parts_.buffers,
+                                                       .statistics = parts_.statistics,
                                                        .cancel = &cancel,
                                                        .auto_complete = parts_.repository->options().auto_complete},
                                 source, version, fmt::format("model/{}/{}/load-{}", source.key, version, number),

@@ -34,6 +34,16 @@ absl::Status RefuseUnscheduled(const inference::ModelConfig& config) {
   return absl::OkStatus();
 }
 
+// `model_metrics` of the configuration may give the buckets of the first-response histogram.
+std::vector<double> FirstResponseBuckets(const inference::ModelConfig& config) {
+  for (const auto& control : config.model_metrics().metric_control()) {
+    const auto& bounds = control.histogram_options().buckets();
+    if (control.metric_identifier().family() != "nv_inference_first_response_histogram_ms" || bounds.empty()) continue;
+    return {bounds.begin(), bounds.end()};
+  }
+  return LatencyDistributions::DefaultBuckets();
+}
+
 }  // namespace
 
 LoadTransaction::LoadTransaction(Parts parts, const ModelSource& source, std::int64_t version, std::string owner,
@@ -75,6 +85,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
   RETURN_IF_ERROR(WarmUp());
   if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("after the warm-up");
   model_.scheduler = std::move(scheduler_);
+  if (parts_.statistics != nullptr) {
+    model_.statistics = parts_.statistics->Open(source_.key, version_, FirstResponseBuckets(config_));
+  }
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();
   reservations_.Reset();

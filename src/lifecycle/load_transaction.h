@@ -10,6 +10,7 @@
 #include "base/cancel.h"
 #include "inference/instance_scheduler.h"
 #include "inference/model.h"
+#include "observe/statistics_book.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
 #include "resource/ledger.h"
@@ -30,7 +31,8 @@ class LoadTransaction {
     Ledger* ledger = nullptr;
     BackendRegistry* backends = nullptr;
     BufferPool* buffers = nullptr;
-    CancelFlag* cancel = nullptr;  // outlives the transaction only; may be null
+    StatisticsBook* statistics = nullptr;  // may be null
+    CancelFlag* cancel = nullptr;          // outlives the transaction only; may be null
     bool auto_complete = true;
   };
 

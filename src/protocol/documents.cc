@@ -31,6 +31,20 @@ void AppendDuration(std::string& out, std::string_view name, const DurationStat&
   fmt::format_to(std::back_inserter(out), "\"{}\":{{\"count\":{},\"ns\":{}}}", name, stat.count, stat.ns);
 }
 
+void AppendResponseStatistics(std::string& out, const ModelStatisticsSnapshot::Response& stats) {
+  const std::pair<std::string_view, const DurationStat*> members[] = {{"compute_infer", &stats.compute_infer},
+                                                                      {"compute_output", &stats.compute_output},
+                                                                      {"success", &stats.success},
+                                                                      {"fail", &stats.fail},
+                                                                      {"empty_response", &stats.empty_response},
+                                                                      {"cancel", &stats.cancel}};
+  bool first = true;
+  for (const auto& [key, stat] : members) {
+    if (!std::exchange(first, false)) out += ',';
+    AppendDuration(out, key, *stat);
+  }
+}
+
 }  // namespace
 
 std::string ServerMetadataJson(std::string_view name, std::string_view version,
@@ -88,7 +102,15 @@ void AppendModelStatistics(std::string& out, std::string_view name, std::int64_t
     if (!std::exchange(first, false)) out += ',';
     AppendDuration(out, key, *stat);
   }
-  out += "},\"response_stats\":{},\"batch_stats\":[";
+  out += "},\"response_stats\":{";
+  first = true;
+  for (const auto& [index, stats] : statistics.response_stats) {
+    if (!std::exchange(first, false)) out += ',';
+    fmt::format_to(std::back_inserter(out), "\"{}\":{{", index);
+    AppendResponseStatistics(out, stats);
+    out += '}';
+  }
+  out += "},\"batch_stats\":[";
   first = true;
   for (const auto& [batch, stats] : statistics.batch_stats) {
     if (!std::exchange(first, false)) out += ',';
