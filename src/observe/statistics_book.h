@@ -28,9 +28,8 @@ class StatisticsBook {
 
   // Statistics for a load of the version. `key` is the registry's. `buckets` as LatencyDistributions takes them (those of
   // the version's first load stay).
-  std::shared_ptr<ModelStatistics> Open(
-      std::string_view key, std::int64_t version,
-      const std::vector<double>& buckets = LatencyDistributions::DefaultBuckets());
+  std::shared_ptr<ModelStatistics> Open(std::string_view key, std::int64_t version,
+                                        const std::vector<double>& buckets = LatencyDistributions::DefaultBuckets());
 
   struct Entry {
     std::string key;
