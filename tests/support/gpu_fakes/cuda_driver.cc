@@ -31,15 +31,15 @@ thread_local ContextObject* current = nullptr;
 void* Address(Pointer pointer) { return reinterpret_cast<void*>(pointer); }
 
 // The beginning of every call that works in a context.
-#define ENTER_FALLIBLE(entry, usual, fallible)                                \
-  do {                                                                        \
-    int error_ = 0;                                                           \
-    if (Meet(entry, &error_, usual, fallible)) return error_;                 \
-    if (current == nullptr) {                                                 \
+#define ENTER_FALLIBLE(entry, usual, fallible)                                  \
+  do {                                                                          \
+    int error_ = 0;                                                             \
+    if (Meet(entry, &error_, usual, fallible)) return error_;                   \
+    if (current == nullptr) {                                                   \
       Violation(std::string(entry) + " on a thread without a current context"); \
-      return kInvalidContext;                                                 \
-    }                                                                         \
-    SetDevice(current->device);                                               \
+      return kInvalidContext;                                                   \
+    }                                                                           \
+    SetDevice(current->device);                                                 \
   } while (false)
 #define ENTER(entry) ENTER_FALLIBLE(entry, kUnknown, true)
 #define ENTER_TAKING(entry) ENTER_FALLIBLE(entry, kOutOfMemory, true)
@@ -429,4 +429,3 @@ Result cuGraphDestroy(void* graph) {
 }
 
 }  // extern "C"
-

@@ -27,9 +27,7 @@ std::string Text(const std::vector<std::int64_t>& dims) {
   return text + "]";
 }
 
-Tensor* FindIn(Plan& plan, const std::string& name) {
-  return const_cast<Tensor*>(plan.Find(name.c_str()));
-}
+Tensor* FindIn(Plan& plan, const std::string& name) { return const_cast<Tensor*>(plan.Find(name.c_str())); }
 
 void ParseLine(Plan& plan, const std::string& line) {
   std::istringstream words(line);
@@ -80,8 +78,10 @@ void* Take(GpuAllocator* allocator, std::uint64_t bytes, bool with_stream) {
   if (bytes == 0) return nullptr;
   if (allocator != nullptr) {
     void* block = with_stream ? allocator->allocateAsync(bytes, 512, 0, nullptr) : allocator->allocate(bytes, 512, 0);
-    if (block != nullptr && !fake_gpu::FindBlock(block, bytes, nullptr)) Violation("an allocator gave no device memory");
-    if (reinterpret_cast<std::uintptr_t>(block) % 512 != 0) Violation("an allocator gave an address that is not aligned");
+    if (block != nullptr && !fake_gpu::FindBlock(block, bytes, nullptr))
+      Violation("an allocator gave no device memory");
+    if (reinterpret_cast<std::uintptr_t>(block) % 512 != 0)
+      Violation("an allocator gave an address that is not aligned");
     return block;
   }
   int error = 0;
@@ -103,7 +103,8 @@ void Give(GpuAllocator* allocator, void* block, bool with_stream) {
 
 const Tensor* Plan::Find(const char* name) const {
   if (name == nullptr) return nullptr;
-  const auto at = std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& tensor) { return tensor.name == name; });
+  const auto at =
+      std::find_if(tensors.begin(), tensors.end(), [&](const Tensor& tensor) { return tensor.name == name; });
   return at == tensors.end() ? nullptr : &*at;
 }
 
@@ -171,9 +172,10 @@ Plan Parse(const char* data, std::size_t bytes, const int version[4], const Repo
   bool same = true;
   for (int i = 0; i < 4; ++i) same = same && plan.version[i] == version[i];
   if (!same) {
-    reporter.Report(6, "The engine plan file is not compatible with this version of TensorRT, expecting library version " +
-                           std::to_string(version[0]) + "." + std::to_string(version[1]) + "." +
-                           std::to_string(version[2]) + "." + std::to_string(version[3]) + " got \v\x01, please rebuild.");
+    reporter.Report(
+        6, "The engine plan file is not compatible with this version of TensorRT, expecting library version " +
+               std::to_string(version[0]) + "." + std::to_string(version[1]) + "." + std::to_string(version[2]) + "." +
+               std::to_string(version[3]) + " got \v\x01, please rebuild.");
     return plan;
   }
   std::istringstream lines(std::string(data + kHeader, size - kHeader));
@@ -212,7 +214,10 @@ Runtime::~Runtime() {
 }
 
 Engine::Engine(Runtime& of, Plan its_plan)
-    : plan(std::move(its_plan)), runtime(of), reporter(of.reporter.log()), allocator(of.allocator),
+    : plan(std::move(its_plan)),
+      runtime(of),
+      reporter(of.reporter.log()),
+      allocator(of.allocator),
       device(fake_gpu::CurrentDevice()) {
   reporter.SetRecorder(of.reporter.recorder());
   ++runtime.engines;
@@ -225,8 +230,10 @@ std::unique_ptr<Engine> Engine::Create(Runtime& runtime, Plan plan) {
   if (weights > 0) {
     engine->weights_ = Take(engine->allocator, weights, true);
     if (engine->weights_ == nullptr) {
-      runtime.reporter.Report(kFailedAllocation, "[virtualMemoryBuffer.cpp::resizePhysical] readEngineFromArchive: OutOfMemory (Requested size was " +
-                                                     std::to_string(weights) + " bytes.)");
+      runtime.reporter.Report(
+          kFailedAllocation,
+          "[virtualMemoryBuffer.cpp::resizePhysical] readEngineFromArchive: OutOfMemory (Requested size was " +
+              std::to_string(weights) + " bytes.)");
       return nullptr;
     }
   }
@@ -243,7 +250,8 @@ Engine::~Engine() {
 Dims Engine::ProfileShape(const char* name, int profile, int selector) const {
   Dims none;
   none.count = -1;
-  if (profile < 0 || static_cast<std::size_t>(profile) >= plan.profiles.size() || selector < 0 || selector > 2) return none;
+  if (profile < 0 || static_cast<std::size_t>(profile) >= plan.profiles.size() || selector < 0 || selector > 2)
+    return none;
   const auto& dims = plan.profiles[static_cast<std::size_t>(profile)].dims[selector];
   const auto at = dims.find(name);
   return at == dims.end() ? none : ToDims(at->second);
@@ -278,7 +286,8 @@ std::unique_ptr<Context> Context::Create(Engine& engine, int strategy) {
     return nullptr;
   };
   const std::uint64_t persistent = engine.plan.persistent;
-  if (persistent > 0 && (context->persistent_ = Take(engine.allocator, persistent, false)) == nullptr) return refused(persistent);
+  if (persistent > 0 && (context->persistent_ = Take(engine.allocator, persistent, false)) == nullptr)
+    return refused(persistent);
   if (strategy != kUserManaged && engine.plan.scratch > 0 &&
       (context->scratch_ = Take(engine.allocator, engine.plan.scratch, false)) == nullptr) {
     return refused(engine.plan.scratch);
@@ -321,8 +330,9 @@ bool Context::SetInputShape(const char* tensor, const Dims& dims) {
   bool fits = shape.size() == of->dims.size();
   for (std::size_t i = 0; fits && i < shape.size(); ++i) fits = shape[i] >= low[i] && shape[i] <= high[i];
   if (!fits) {
-    return Fail(kInvalidArgument, "setInputShape: Static dimension mismatch or outside of profile " + std::to_string(profile) + ": " +
-                                      tensor + " " + Text(shape) + " not in " + Text(low) + " to " + Text(high));
+    return Fail(kInvalidArgument, "setInputShape: Static dimension mismatch or outside of profile " +
+                                      std::to_string(profile) + ": " + tensor + " " + Text(shape) + " not in " +
+                                      Text(low) + " to " + Text(high));
   }
   shapes_[of->name] = shape;
   return true;
@@ -360,7 +370,8 @@ bool Context::SetAddress(const char* tensor, void* address, bool must_be_input, 
   const Guard guard(*this);
   const Tensor* of = engine.plan.Find(tensor);
   if (of == nullptr || (must_be_input && !of->input) || (must_be_output && of->input)) {
-    return Fail(kInvalidArgument, std::string("setTensorAddress given invalid tensor name: ") + (tensor == nullptr ? "" : tensor));
+    return Fail(kInvalidArgument,
+                std::string("setTensorAddress given invalid tensor name: ") + (tensor == nullptr ? "" : tensor));
   }
   addresses_[of->name] = address;
   return true;
@@ -434,8 +445,9 @@ bool Context::CheckAddresses() {
     void* address = Address(tensor.name.c_str());
     if (address == nullptr) {
       if (!tensor.input && GetOutputAllocator(tensor.name.c_str()) != nullptr) continue;
-      return Fail(kInvalidState, "Neither address or allocator is set for tensor " + tensor.name +
-                                     ". Call setOutputTensorAddress, setTensorAddress or setOutputAllocator before enqueue.");
+      return Fail(kInvalidState,
+                  "Neither address or allocator is set for tensor " + tensor.name +
+                      ". Call setOutputTensorAddress, setTensorAddress or setOutputAllocator before enqueue.");
     }
     const std::uint64_t bytes = BytesOf(tensor.type, Resolve(tensor));
     const std::uint64_t needed = engine.plan.op == "nonzero" && !tensor.input
@@ -479,8 +491,10 @@ void Context::RunNonZero() {
     void* to = Address(tensor.name.c_str());
     for (std::int64_t i = 0; i < count; ++i) {
       if (values[i] == 0) continue;
-      if (tensor.type == tidemark::testing::FakePlan::kInt64) static_cast<std::int64_t*>(to)[found++] = i;
-      else static_cast<std::int32_t*>(to)[found++] = static_cast<std::int32_t>(i);
+      if (tensor.type == tidemark::testing::FakePlan::kInt64)
+        static_cast<std::int64_t*>(to)[found++] = i;
+      else
+        static_cast<std::int32_t*>(to)[found++] = static_cast<std::int32_t>(i);
     }
     if (OutputAllocator* allocator = GetOutputAllocator(tensor.name.c_str()); allocator != nullptr) {
       allocator->notifyShape(tensor.name.c_str(), ToDims({1, found}));
@@ -524,7 +538,8 @@ std::function<void()> Context::Work() {
       const auto* a = static_cast<const float*>(piece.a);
       const auto* b = static_cast<const float*>(piece.b);
       auto* to = static_cast<float*>(piece.to);
-      for (std::uint64_t i = 0; i < piece.bytes / sizeof(float); ++i) to[i] = piece.sign > 0 ? a[i] + b[i] : a[i] - b[i];
+      for (std::uint64_t i = 0; i < piece.bytes / sizeof(float); ++i)
+        to[i] = piece.sign > 0 ? a[i] + b[i] : a[i] - b[i];
     }
   };
 }
@@ -539,7 +554,8 @@ bool Context::Enqueue(void* stream) {
     if (user_memory_ == nullptr || user_bytes_ < static_cast<std::int64_t>(engine.plan.scratch)) {
       return Fail(kInvalidState, "device memory is not set or too small");
     }
-    if (!fake_gpu::FindBlock(user_memory_, static_cast<std::size_t>(user_bytes_), nullptr)) Violation("context memory is no device memory");
+    if (!fake_gpu::FindBlock(user_memory_, static_cast<std::size_t>(user_bytes_), nullptr))
+      Violation("context memory is no device memory");
   }
   if (!CheckAddresses() || !PrepareOutputs(stream)) return false;
   if (engine.plan.temporary > 0) {

@@ -16,7 +16,13 @@
 namespace fake_trt {
 
 enum Severity { kInternalError = 0, kError = 1, kWarning = 2, kInfo = 3, kVerbose = 4 };
-enum ErrorCode { kInvalidArgument = 3, kFailedAllocation = 5, kFailedInitialization = 6, kFailedExecution = 7, kInvalidState = 9 };
+enum ErrorCode {
+  kInvalidArgument = 3,
+  kFailedAllocation = 5,
+  kFailedInitialization = 6,
+  kFailedExecution = 7,
+  kInvalidState = 9
+};
 enum Strategy { kStatic = 0, kOnProfileChange = 1, kUserManaged = 2 };
 
 struct Format {

@@ -22,7 +22,18 @@ namespace tidemark::testing {
 //   uncapturable 1             enqueueV3 breaks a graph capture, as a loop with a data-dependent trip count does
 class FakePlan {
  public:
-  enum Type { kFloat = 0, kHalf = 1, kInt8 = 2, kInt32 = 3, kBool = 4, kUint8 = 5, kFp8 = 6, kBf16 = 7, kInt64 = 8, kInt4 = 9 };
+  enum Type {
+    kFloat = 0,
+    kHalf = 1,
+    kInt8 = 2,
+    kInt32 = 3,
+    kBool = 4,
+    kUint8 = 5,
+    kFp8 = 6,
+    kBf16 = 7,
+    kInt64 = 8,
+    kInt4 = 9
+  };
 
   explicit FakePlan(std::string op) { Line("op " + op); }
 
@@ -72,7 +83,8 @@ class FakePlan {
   static constexpr std::size_t kHeader = 64;
 
   // OUTPUT = INPUT, FP32, [elements].
-  static FakePlan Identity(std::int64_t elements, const std::string& input = "INPUT", const std::string& output = "OUTPUT") {
+  static FakePlan Identity(std::int64_t elements, const std::string& input = "INPUT",
+                           const std::string& output = "OUTPUT") {
     FakePlan plan("identity");
     plan.Input(input, kFloat, std::to_string(elements)).Output(output, kFloat, std::to_string(elements));
     return plan;
@@ -80,13 +92,16 @@ class FakePlan {
   // OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1, FP32 [-1,16], batch 1 to 64.
   static FakePlan AddSub() {
     FakePlan plan("addsub");
-    for (const char* name : {"INPUT0", "INPUT1"}) plan.Input(name, kFloat, "-1,16").Profile(0, name, "1,16", "8,16", "64,16");
+    for (const char* name : {"INPUT0", "INPUT1"})
+      plan.Input(name, kFloat, "-1,16").Profile(0, name, "1,16", "8,16", "64,16");
     return plan.Output("OUTPUT0", kFloat, "-1,16").Output("OUTPUT1", kFloat, "-1,16");
   }
   // INPUT [-1,16] of the type, copied, batch 1 to 64.
   static FakePlan Typed(int type) {
     FakePlan plan("identity");
-    return plan.Input("INPUT", type, "-1,16").Output("OUTPUT", type, "-1,16").Profile(0, "INPUT", "1,16", "8,16", "64,16");
+    return plan.Input("INPUT", type, "-1,16")
+        .Output("OUTPUT", type, "-1,16")
+        .Profile(0, "INPUT", "1,16", "8,16", "64,16");
   }
   // INPUT FP32 [-1] -> OUTPUT INT64 [1,-1]: where INPUT is not zero.
   static FakePlan NonZero() {
@@ -96,14 +111,20 @@ class FakePlan {
   // INPUT FP32 [-1,4] and SHAPE INT64 [2] on the host -> OUTPUT [-1,-1].
   static FakePlan Reshape() {
     FakePlan plan("reshape");
-    return plan.Input("INPUT", kFloat, "-1,4").Input("SHAPE", kInt64, "2").Host("SHAPE").Output("OUTPUT", kFloat, "-1,-1")
-        .Profile(0, "INPUT", "1,4", "8,4", "64,4").Values(0, "SHAPE", "1,1", "8,4", "256,256");
+    return plan.Input("INPUT", kFloat, "-1,4")
+        .Input("SHAPE", kInt64, "2")
+        .Host("SHAPE")
+        .Output("OUTPUT", kFloat, "-1,-1")
+        .Profile(0, "INPUT", "1,4", "8,4", "64,4")
+        .Values(0, "SHAPE", "1,1", "8,4", "256,256");
   }
   // Two profiles, batch 1 to 8 and 9 to 64.
   static FakePlan TwoProfiles() {
     FakePlan plan("identity");
-    return plan.Input("INPUT", kFloat, "-1,16").Output("OUTPUT", kFloat, "-1,16")
-        .Profile(0, "INPUT", "1,16", "4,16", "8,16").Profile(1, "INPUT", "9,16", "16,16", "64,16");
+    return plan.Input("INPUT", kFloat, "-1,16")
+        .Output("OUTPUT", kFloat, "-1,16")
+        .Profile(0, "INPUT", "1,16", "4,16", "8,16")
+        .Profile(1, "INPUT", "9,16", "16,16", "64,16");
   }
 
  private:

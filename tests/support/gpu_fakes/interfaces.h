@@ -53,13 +53,15 @@ class GpuAllocator : public Versioned {
   virtual void* allocate(std::uint64_t bytes, std::uint64_t alignment, std::uint32_t flags) noexcept = 0;
   virtual void* reallocate(void* block, std::uint64_t alignment, std::uint64_t bytes) noexcept = 0;
   virtual bool deallocate(void* block) noexcept = 0;
-  virtual void* allocateAsync(std::uint64_t bytes, std::uint64_t alignment, std::uint32_t flags, void* stream) noexcept = 0;
+  virtual void* allocateAsync(std::uint64_t bytes, std::uint64_t alignment, std::uint32_t flags,
+                              void* stream) noexcept = 0;
   virtual bool deallocateAsync(void* block, void* stream) noexcept = 0;
 };
 
 class OutputAllocator : public Versioned {
  public:
-  virtual void* reallocateOutput(const char* name, void* current, std::uint64_t bytes, std::uint64_t alignment) noexcept = 0;
+  virtual void* reallocateOutput(const char* name, void* current, std::uint64_t bytes,
+                                 std::uint64_t alignment) noexcept = 0;
   virtual void* reallocateOutputAsync(const char* name, void* current, std::uint64_t bytes, std::uint64_t alignment,
                                       void* stream) = 0;
   virtual void notifyShape(const char* name, const Dims& dims) noexcept = 0;

@@ -224,7 +224,8 @@ class EngineTable {
     return static_cast<std::int32_t>(e_->plan.profiles.size());
   }
 #if FAKE_TRT_MAJOR == 10
-  virtual const std::int32_t* getProfileTensorValues(const char* name, std::int32_t profile, std::int32_t selector) const noexcept {
+  virtual const std::int32_t* getProfileTensorValues(const char* name, std::int32_t profile,
+                                                     std::int32_t selector) const noexcept {
     const auto* values = Values(name, profile, selector, &Profile::narrow);
     return values == nullptr ? nullptr : values->data();
   }
@@ -256,9 +257,13 @@ class EngineTable {
     return tensor == nullptr ? 0 : tensor->input ? 1 : 2;
   }
   virtual std::int32_t getTensorBytesPerComponent(const char* name) const noexcept { return Of(name).format.bytes; }
-  virtual std::int32_t getTensorComponentsPerElement(const char* name) const noexcept { return Of(name).format.components; }
+  virtual std::int32_t getTensorComponentsPerElement(const char* name) const noexcept {
+    return Of(name).format.components;
+  }
   virtual std::int32_t getTensorFormat(const char* name) const noexcept { return Of(name).format.format; }
-  virtual const char* getTensorFormatDesc(const char* name) const noexcept { return Of(name).format.format == 0 ? "Row major linear" : "Vectorized"; }
+  virtual const char* getTensorFormatDesc(const char* name) const noexcept {
+    return Of(name).format.format == 0 ? "Row major linear" : "Vectorized";
+  }
   virtual std::int32_t getTensorVectorizedDim(const char* name) const noexcept { return Of(name).format.vector_dim; }
   virtual Dims getProfileShape(const char* name, std::int32_t profile, std::int32_t selector) const noexcept {
     return e_->ProfileShape(name, profile, selector);
@@ -270,11 +275,21 @@ class EngineTable {
   }
   virtual std::int32_t getHardwareCompatibilityLevel() const noexcept { return 0; }
   virtual std::int32_t getNbAuxStreams() const noexcept { return e_->plan.aux; }
-  virtual std::int32_t getTensorBytesPerComponentV2(const char* name, std::int32_t) const noexcept { return Of(name).format.bytes; }
-  virtual std::int32_t getTensorComponentsPerElementV2(const char* name, std::int32_t) const noexcept { return Of(name).format.components; }
-  virtual std::int32_t getTensorFormatV2(const char* name, std::int32_t) const noexcept { return Of(name).format.format; }
-  virtual const char* getTensorFormatDescV2(const char* name, std::int32_t) const noexcept { return getTensorFormatDesc(name); }
-  virtual std::int32_t getTensorVectorizedDimV2(const char* name, std::int32_t) const noexcept { return Of(name).format.vector_dim; }
+  virtual std::int32_t getTensorBytesPerComponentV2(const char* name, std::int32_t) const noexcept {
+    return Of(name).format.bytes;
+  }
+  virtual std::int32_t getTensorComponentsPerElementV2(const char* name, std::int32_t) const noexcept {
+    return Of(name).format.components;
+  }
+  virtual std::int32_t getTensorFormatV2(const char* name, std::int32_t) const noexcept {
+    return Of(name).format.format;
+  }
+  virtual const char* getTensorFormatDescV2(const char* name, std::int32_t) const noexcept {
+    return getTensorFormatDesc(name);
+  }
+  virtual std::int32_t getTensorVectorizedDimV2(const char* name, std::int32_t) const noexcept {
+    return Of(name).format.vector_dim;
+  }
   UNUSED(createSerializationConfig)
   UNUSED(serializeWithConfig)
 #if FAKE_TRT_MAJOR == 10
@@ -297,7 +312,8 @@ class EngineTable {
     return static_cast<std::int64_t>(e_->ScratchBytes());
   }
 #if FAKE_TRT_MAJOR == 11
-  virtual const std::int64_t* getProfileTensorValuesV2(const char* name, std::int32_t profile, std::int32_t selector) const noexcept {
+  virtual const std::int64_t* getProfileTensorValuesV2(const char* name, std::int32_t profile,
+                                                       std::int32_t selector) const noexcept {
     const auto* values = Values(name, profile, selector, &Profile::values);
     if (values == nullptr) e_->reporter.Report(kInvalidArgument, "getProfileTensorValuesV2: not a shape tensor");
     return values == nullptr ? nullptr : values->data();
@@ -385,7 +401,9 @@ Registry registry;
 class RuntimeTable {
  public:
   RuntimeTable(IRuntime* shell, Logger* logger)
-      : shell_(shell), logger_(logger), r_([logger](int severity, const char* text) { logger->log(severity, text); }, kVersion) {}
+      : shell_(shell),
+        logger_(logger),
+        r_([logger](int severity, const char* text) { logger->log(severity, text); }, kVersion) {}
   virtual ~RuntimeTable() noexcept { fake_gpu::Count("~IRuntime"); }
   virtual IRuntime* getPImpl() noexcept { return shell_; }
   virtual ICudaEngine* deserializeCudaEngine(const void* data, std::size_t bytes) noexcept {

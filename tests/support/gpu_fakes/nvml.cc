@@ -39,8 +39,8 @@ unsigned long long Used(int device) {
 void UuidText(int device, char* text, unsigned int bytes) {
   // The bytes that the fake libcuda answers, as NVML writes them.
   const unsigned b = 0xf0U + static_cast<unsigned>(device);
-  std::snprintf(text, bytes, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b, b, b, b, b, b,
-                b, b, b, b, b, b, b, b, b, b);
+  std::snprintf(text, bytes, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b, b, b, b, b,
+                b, b, b, b, b, b, b, b, b, b, b);
 }
 
 }  // namespace
@@ -54,7 +54,9 @@ int nvmlInit_v2() {
 
 int nvmlShutdown() { return 0; }
 
-const char* nvmlErrorString(int error) { return error == 0 ? "Success" : error == 9 ? "Driver Not Loaded" : "Fake error"; }
+const char* nvmlErrorString(int error) {
+  return error == 0 ? "Success" : error == 9 ? "Driver Not Loaded" : "Fake error";
+}
 
 int nvmlDeviceGetCount_v2(unsigned int* count) {
   *count = static_cast<unsigned int>(DeviceCount());

@@ -76,7 +76,7 @@ struct Event;
 struct Stream {
   int device = 0;
   bool is_default = false;
-  std::mutex run;  // held while work runs
+  std::mutex run;                           // held while work runs
   std::deque<std::function<void()>> queue;  // guarded by run
   std::shared_ptr<Graph> capture;           // guarded by run; set between begin and end
   bool capture_broken = false;
