@@ -22,6 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status.h"
 #include "platform/platform.h"
+#include "platform/shared_memory.h"
 
 namespace tidemark {
 
@@ -97,6 +98,14 @@ class LinuxPlatform final : public Platform {
     if (munmap(data, file.bytes) != 0) return ErrnoStatus(errno, "cannot unmap a file");
     return absl::OkStatus();
   }
+
+  absl::StatusOr<SharedMapping> MapShared(const std::string& key, std::uint64_t offset, std::uint64_t bytes) override {
+    return MapSharedObject(key, offset, bytes);
+  }
+
+  absl::Status UnmapShared(const SharedMapping& mapping) override { return UnmapSharedObject(mapping); }
+
+  absl::Status CheckShared(const SharedMapping& mapping) const override { return CheckSharedObject(mapping); }
 
   absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix) override {
     std::error_code error;

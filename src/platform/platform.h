@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -17,6 +18,19 @@ namespace tidemark {
 struct MappedFile {
   const std::byte* data = nullptr;
   std::size_t bytes = 0;
+};
+
+// A piece of a POSIX shared-memory object, readable, writable and shared with whoever else has it. The client that made
+// the object may cut it at any time: see Platform::CheckShared.
+struct SharedMapping {
+  std::byte* data = nullptr;  // the first byte that was asked for
+  std::size_t bytes = 0;
+  // Of the platform only:
+  void* base = nullptr;    // whole pages around it
+  std::size_t mapped = 0;  // from `base`
+  std::uint64_t end = 0;   // behind the last byte, in the object
+  int fd = -1;             // by which its size is asked
+  int guard = -1;          // see platform/shared_memory.h
 };
 
 // THE DOOR: the one place where the product asks the operating system, the loader or an engine for anything that a load
@@ -36,6 +50,17 @@ class Platform {
   // Maps a regular file read-only. The descriptor is closed before this returns. NOT_FOUND, PERMISSION_DENIED, …
   virtual absl::StatusOr<MappedFile> MapFile(const std::filesystem::path& path) = 0;
   virtual absl::Status UnmapFile(MappedFile file) = 0;
+
+  // Maps `bytes` bytes at `offset` (any) of the shared-memory object `key`: a name in /dev/shm, with or without slashes in
+  // front; nothing else can be reached. INVALID_ARGUMENT for a key that is no such name or names no plain object,
+  // NOT_FOUND when it cannot be opened, OUT_OF_RANGE when the object does not have those bytes, RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<SharedMapping> MapShared(const std::string& key, std::uint64_t offset,
+                                                  std::uint64_t bytes) = 0;
+  virtual absl::Status UnmapShared(const SharedMapping& mapping) = 0;
+  // FAILED_PRECONDITION once the object has become shorter than what is mapped, or a part of it could not be reached:
+  // what was read since the last good check may be zeros, what was written may be lost. Touching such a mapping is
+  // safe. Takes nothing.
+  virtual absl::Status CheckShared(const SharedMapping& mapping) const = 0;
 
   // A new, empty directory (mode 0700) in the temporary folder, its name beginning with `prefix`, locked (flock) for as
   // long as it is ours; RemoveTree deletes it with all that is in it.

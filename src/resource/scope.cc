@@ -139,6 +139,20 @@ absl::StatusOr<Scope::File> Scope::MapFile(const std::filesystem::path& path, st
   return file;
 }
 
+absl::StatusOr<Scope::Shared> Scope::MapShared(const std::string& key, std::uint64_t offset, std::uint64_t bytes,
+                                               std::string_view site) {
+  Shared shared;
+  const auto slot = std::make_shared<SharedMapping>();
+  std::function<absl::Status()> undo = [this, slot] { return platform_.UnmapShared(*slot); };
+  ASSIGN_OR_RETURN(shared.handle, Take(ResourceKind::kFileMapping, kHost, bytes, site,
+                                       [&]() -> absl::StatusOr<std::function<absl::Status()>> {
+                                         ASSIGN_OR_RETURN(*slot, platform_.MapShared(key, offset, bytes));
+                                         return std::move(undo);
+                                       }));
+  shared.mapping = *slot;
+  return shared;
+}
+
 absl::StatusOr<std::filesystem::path> Scope::MakeTempDirectory(std::string_view prefix, std::string_view site) {
   const auto slot = std::make_shared<std::filesystem::path>();
   std::function<absl::Status()> undo = [this, slot] { return platform_.RemoveTree(*slot); };

@@ -81,6 +81,16 @@ class Scope {
   };
   absl::StatusOr<File> MapFile(const std::filesystem::path& path, std::string_view site);
 
+  // A piece of a client's shared-memory object; see Platform::MapShared. Rows of kind file_mapping: the memory is the
+  // client's.
+  struct Shared {
+    SharedMapping mapping;
+    Handle handle = nullptr;
+  };
+  absl::StatusOr<Shared> MapShared(const std::string& key, std::uint64_t offset, std::uint64_t bytes,
+                                   std::string_view site);
+  absl::Status CheckShared(const Shared& shared) const { return platform_.CheckShared(shared.mapping); }
+
   absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix, std::string_view site);
 
   // A library and its symbols. The symbol addresses are good for as long as the scope.

@@ -77,6 +77,16 @@ absl::StatusOr<MappedFile> FaultPlatform::MapFile(const std::filesystem::path& p
 
 absl::Status FaultPlatform::UnmapFile(MappedFile file) { return Released(real_.UnmapFile(file), false); }
 
+absl::StatusOr<SharedMapping> FaultPlatform::MapShared(const std::string& key, std::uint64_t offset,
+                                                       std::uint64_t bytes) {
+  RETURN_IF_ERROR(Meet("shared memory"));
+  return real_.MapShared(key, offset, bytes);
+}
+
+absl::Status FaultPlatform::UnmapShared(const SharedMapping& mapping) {
+  return Released(real_.UnmapShared(mapping), false);
+}
+
 absl::StatusOr<std::filesystem::path> FaultPlatform::MakeTempDirectory(std::string_view prefix) {
   RETURN_IF_ERROR(Meet("temporary directory"));
   return real_.MakeTempDirectory(prefix);

@@ -49,6 +49,9 @@ class FaultPlatform final : public Platform {
   absl::Status UnmapMemory(std::byte* data, std::size_t bytes) override;
   absl::StatusOr<MappedFile> MapFile(const std::filesystem::path& path) override;
   absl::Status UnmapFile(MappedFile file) override;
+  absl::StatusOr<SharedMapping> MapShared(const std::string& key, std::uint64_t offset, std::uint64_t bytes) override;
+  absl::Status UnmapShared(const SharedMapping& mapping) override;
+  absl::Status CheckShared(const SharedMapping& mapping) const override { return real_.CheckShared(mapping); }
   absl::StatusOr<std::filesystem::path> MakeTempDirectory(std::string_view prefix) override;
   absl::Status RemoveTree(const std::filesystem::path& path) override;
   void RemoveTempDirectories() noexcept override { real_.RemoveTempDirectories(); }
