@@ -67,9 +67,8 @@ class SharedMemoryRegions::Region final : public SharedMemoryRegion {
                      MessageOf(status));
     }
     if (!status.ok()) {
-      return absl::Status(status.code(),
-                          fmt::format("failed to register shared memory region '{}': invalid args ({})", info_.name,
-                                      MessageOf(status)));
+      return absl::Status(status.code(), fmt::format("failed to register shared memory region '{}': invalid args ({})",
+                                                     info_.name, MessageOf(status)));
     }
     bytes_ = {*memory, info_.byte_size};
     return absl::OkStatus();
@@ -144,8 +143,9 @@ absl::Status SharedMemoryRegions::RegisterSystem(const std::string& name, const 
     return Invalid("cannot register shared memory region '{}' - invalid shm key '{}'", name, key);
   }
   if (std::string_view(key).substr(from).starts_with(kReservedPrefix)) {
-    return Invalid("cannot register shared memory region '{}' with key '{}' as the key contains the reserved prefix '{}'",
-                   name, key, kReservedPrefix);
+    return Invalid(
+        "cannot register shared memory region '{}' with key '{}' as the key contains the reserved prefix '{}'", name,
+        key, kReservedPrefix);
   }
   RETURN_IF_ERROR(Begin(name));
   std::shared_ptr<Region> opened;
@@ -189,9 +189,9 @@ absl::Status SharedMemoryRegions::Unregister(std::string_view name, Kind kind) {
       gone.push_back(std::move(it->second));
       regions_.erase(it);
     } else if (!name.empty()) {
-      return absl::NotFoundError(fmt::format("The region named '{}' is registered as {} shared memory, not {} shared memory",
-                                             name, kind == Kind::kSystem ? "CUDA" : "system",
-                                             kind == Kind::kSystem ? "system" : "CUDA"));
+      return absl::NotFoundError(
+          fmt::format("The region named '{}' is registered as {} shared memory, not {} shared memory", name,
+                      kind == Kind::kSystem ? "CUDA" : "system", kind == Kind::kSystem ? "system" : "CUDA"));
     }
     it = name.empty() ? next : regions_.end();
   }
@@ -209,13 +209,13 @@ absl::StatusOr<std::vector<SharedMemoryInfo>> SharedMemoryRegions::Status(std::s
   }
   const auto it = regions_.find(name);
   if (it == regions_.end()) {
-    return absl::NotFoundError(fmt::format("Unable to find {} shared memory region: '{}'",
-                                           kind == Kind::kSystem ? "system" : "cuda", name));
+    return absl::NotFoundError(
+        fmt::format("Unable to find {} shared memory region: '{}'", kind == Kind::kSystem ? "system" : "cuda", name));
   }
   if (it->second->kind() != kind) {
-    return absl::NotFoundError(fmt::format("The region named '{}' is registered as {} shared memory, not {} shared memory",
-                                           name, kind == Kind::kSystem ? "CUDA" : "system",
-                                           kind == Kind::kSystem ? "system" : "CUDA"));
+    return absl::NotFoundError(
+        fmt::format("The region named '{}' is registered as {} shared memory, not {} shared memory", name,
+                    kind == Kind::kSystem ? "CUDA" : "system", kind == Kind::kSystem ? "system" : "CUDA"));
   }
   found.push_back(it->second->info());
   return found;
@@ -236,9 +236,8 @@ absl::StatusOr<SharedMemoryLease> SharedMemoryRegions::Find(std::string_view nam
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
   if (offset >= size) return Invalid("Invalid offset for shared memory region: '{}'", name);
   if (byte_size > kMax - offset) {
-    return Invalid(
-        "Integer overflow detected: byte_size ({}) + offset ({}) exceeds maximum value ({}) for region '{}'", byte_size,
-        offset, kMax, name);
+    return Invalid("Integer overflow detected: byte_size ({}) + offset ({}) exceeds maximum value ({}) for region '{}'",
+                   byte_size, offset, kMax, name);
   }
   if (byte_size > size - offset) {
     return Invalid("Invalid offset + byte size for shared memory region: '{}'", name);

@@ -56,7 +56,7 @@ struct SharedMemoryInfo {
 class SharedMemoryRegions final : public SharedMemoryFinder {
  public:
   struct Options {
-    bool allowed = false;             // --allow-client-shm
+    bool allowed = false;              // --allow-client-shm
     CudaSharedMemory* cuda = nullptr;  // null: CUDA regions are refused by name
     std::size_t max_regions = 1024;
   };
@@ -87,8 +87,7 @@ class SharedMemoryRegions final : public SharedMemoryFinder {
     return Status(name, Kind::kCuda);
   }
 
-  absl::StatusOr<SharedMemoryLease> Find(std::string_view name, std::uint64_t offset,
-                                         std::uint64_t byte_size) override;
+  absl::StatusOr<SharedMemoryLease> Find(std::string_view name, std::uint64_t offset, std::uint64_t byte_size) override;
 
  private:
   enum class Kind { kSystem, kCuda };

@@ -85,7 +85,9 @@ class SharedMemoryTest : public ::testing::Test {
   const std::array<std::byte, kCudaHandleBytes> handle_{};
 };
 
-std::string Text(std::span<const std::byte> bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+std::string Text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 TEST_F(SharedMemoryTest, LeaseSeesAndWritesTheClientsBytes) {
   const Object object(8192, 'a');
@@ -121,9 +123,9 @@ TEST_F(SharedMemoryTest, RowLivesUntilTheLastLease) {
 TEST_F(SharedMemoryTest, BoundsOfARegistrationAreTheObjects) {
   const Object object(4096, 'a');
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
-  const std::pair<std::uint64_t, std::uint64_t> wrong[] = {{0, 4097}, {4096, 1},        {4095, 2},     {1, kMax},
-                                                           {kMax, 1}, {kMax - 4095, 4096}, {kMax, kMax}, {0, 0},
-                                                           {4096, kMax - 4095}};
+  const std::pair<std::uint64_t, std::uint64_t> wrong[] = {{0, 4097},    {4096, 1}, {4095, 2},
+                                                           {1, kMax},    {kMax, 1}, {kMax - 4095, 4096},
+                                                           {kMax, kMax}, {0, 0},    {4096, kMax - 4095}};
   for (const auto& [offset, bytes] : wrong) {
     const absl::Status status = regions_.RegisterSystem("r", object.key(), offset, bytes);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -153,22 +155,39 @@ TEST_F(SharedMemoryTest, BoundsOfAUseAreTheRegions) {
 }
 
 TEST_F(SharedMemoryTest, KeysCannotLeaveTheirFolder) {
-  const std::vector<std::string> keys = {"..", "/..", ".", "/.", "../etc/passwd", "/../etc/passwd", "/../../etc/passwd",
-                                         "a/b", "/a/../../etc/passwd", "./x", "/./x", "//../etc/passwd", "x/",
-                                         "..//etc/passwd", "%2e%2e/etc/passwd", std::string("a\0b", 3),
-                                         std::string(256, 'k'), "\\..\\x", "/proc/self/mem"};
+  const std::vector<std::string> keys = {"..",
+                                         "/..",
+                                         ".",
+                                         "/.",
+                                         "../etc/passwd",
+                                         "/../etc/passwd",
+                                         "/../../etc/passwd",
+                                         "a/b",
+                                         "/a/../../etc/passwd",
+                                         "./x",
+                                         "/./x",
+                                         "//../etc/passwd",
+                                         "x/",
+                                         "..//etc/passwd",
+                                         "%2e%2e/etc/passwd",
+                                         std::string("a\0b", 3),
+                                         std::string(256, 'k'),
+                                         "\\..\\x",
+                                         "/proc/self/mem"};
   for (const std::string& key : keys) {
     const absl::Status status = regions_.RegisterSystem("r", key, 0, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key;
-    EXPECT_THAT(std::string(MessageOf(status)), HasSubstr(fmt::format("Unable to open shared memory region: '{}'", key)));
+    EXPECT_THAT(std::string(MessageOf(status)),
+                HasSubstr(fmt::format("Unable to open shared memory region: '{}'", key)));
   }
   for (const std::string key : {"", "/", "///"}) {
     EXPECT_EQ(MessageOf(regions_.RegisterSystem("r", key, 0, 1)),
               fmt::format("cannot register shared memory region 'r' - invalid shm key '{}'", key));
   }
-  EXPECT_EQ(MessageOf(regions_.RegisterSystem("r", "/triton_python_backend_shm_region_1", 0, 1)),
-            "cannot register shared memory region 'r' with key '/triton_python_backend_shm_region_1' as the key contains "
-            "the reserved prefix 'triton_python_backend_shm_region_'");
+  EXPECT_EQ(
+      MessageOf(regions_.RegisterSystem("r", "/triton_python_backend_shm_region_1", 0, 1)),
+      "cannot register shared memory region 'r' with key '/triton_python_backend_shm_region_1' as the key contains "
+      "the reserved prefix 'triton_python_backend_shm_region_'");
 }
 
 TEST_F(SharedMemoryTest, OnlyPlainObjectsAreOpened) {
@@ -244,8 +263,9 @@ TEST_F(SharedMemoryTest, CudaMemoryIsReadAndWrittenThroughItsDoor) {
   EXPECT_EQ(cuda_.memory[11], std::byte{4});
   EXPECT_THAT(std::string(MessageOf(regions_.RegisterCuda("d", handle_, 0, 257))),
               HasSubstr("failed to register shared memory region 'd': invalid args"));
-  EXPECT_THAT(std::string(MessageOf(regions_.RegisterCuda("d", handle_, 1, 1))),
-              HasSubstr("failed to register CUDA shared memory region: 'd', GPUs not supported (there is no device 1)"));
+  EXPECT_THAT(
+      std::string(MessageOf(regions_.RegisterCuda("d", handle_, 1, 1))),
+      HasSubstr("failed to register CUDA shared memory region: 'd', GPUs not supported (there is no device 1)"));
   EXPECT_EQ(MessageOf(regions_.RegisterCuda("d", std::span(handle_).first(63), 0, 1)),
             "'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t");
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/status.h"
 #include "inference/registry.h"
 
 namespace tidemark {
@@ -33,6 +34,28 @@ void InferenceRequest::Clear() {
   on_complete = nullptr;
   body.Reset();
   model_->Reset();
+}
+
+absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& input) {
+  if (lease.device == kHost && input.data_type != DataType::kBytes) {
+    input.data = lease.bytes;
+    input.region = std::move(lease);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(input.owned, pool.Allocate(lease.bytes.size()));
+  RETURN_IF_ERROR(lease.region->Read(lease.bytes, input.owned.bytes()));
+  input.data = input.owned.bytes();
+  return lease.region->Check();
+}
+
+absl::Status CheckRegions(const InferenceRequest& request) {
+  for (const RequestInput& input : request.inputs) {
+    if (input.region) RETURN_IF_ERROR(input.region.region->Check());
+  }
+  for (const RequestedOutput& output : request.outputs) {
+    if (output.destination) RETURN_IF_ERROR(output.destination.region->Check());
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace tidemark

@@ -13,6 +13,7 @@
 #include "backend/execution.h"
 #include "base/cancel.h"
 #include "base/data_type.h"
+#include "inference/shared_memory.h"
 #include "observe/model_statistics.h"
 #include "resource/buffer_pool.h"
 
@@ -20,13 +21,14 @@ namespace tidemark {
 
 class ModelHandle;
 
-// One input as the client sent it. `data` points into InferenceRequest::body, into `owned`, or into a shared-memory region.
+// One input as the client sent it. `data` points into InferenceRequest::body, into `owned`, or into `region`.
 struct RequestInput {
   std::string name;
   DataType data_type = DataType::kInvalid;
   Shape shape;                      // as sent, batch dimension included
   std::span<const std::byte> data;  // row-major, little-endian; BYTES in wire form
   Buffer owned;                     // memory of `data` when the front end converted it (JSON)
+  SharedMemoryLease region;         // where the client put it; set by LendInput
 };
 
 // One output that the client named. `binary` and `classification` are the front end's business and pass through.
@@ -34,6 +36,7 @@ struct RequestedOutput {
   std::string name;
   bool binary = false;
   std::uint32_t classification = 0;  // top-k; 0 = off
+  SharedMemoryLease destination;     // the client wants it there, and not in the answer
 };
 
 // One output of the answer.
@@ -43,6 +46,7 @@ struct ResponseOutput {
   DataType data_type = DataType::kInvalid;
   Shape shape;  // as the client sees it, `reshape` undone
   Buffer data;
+  bool shared = false;  // it lies in its RequestedOutput's destination; `data` is empty
 };
 
 struct InferenceResponse {
@@ -98,5 +102,13 @@ class InferenceRequest {
  private:
   std::unique_ptr<ModelHandle> model_;
 };
+
+// Gives `input`, whose data type is set, the bytes of a lease: where they are, without a copy, unless that is not safe or
+// not possible. Strings are copied, because a client could change their lengths after they were checked; memory of a
+// device is, because engines read inputs on the host. INVALID_ARGUMENT, RESOURCE_EXHAUSTED when the pool is empty.
+absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& input);
+
+// OK when every region that the request used still is what was registered. Asked after an execution, before the answer.
+absl::Status CheckRegions(const InferenceRequest& request);
 
 }  // namespace tidemark

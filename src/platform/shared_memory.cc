@@ -114,8 +114,8 @@ absl::StatusOr<SharedMapping> MapSharedObject(const std::string& key, std::uint6
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const std::uint64_t lead = offset % page;
   mapping.mapped = lead + bytes;
-  mapping.base = mmap(nullptr, mapping.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                      static_cast<off_t>(offset - lead));
+  mapping.base =
+      mmap(nullptr, mapping.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset - lead));
   if (mapping.base == MAP_FAILED) return absl::ResourceExhaustedError(TextOf(errno));
   mapping.data = static_cast<std::byte*>(mapping.base) + lead;
   mapping.bytes = bytes;
@@ -149,7 +149,8 @@ absl::Status CheckSharedObject(const SharedMapping& mapping) {
         fmt::format("the object was cut to {} bytes, {} were registered", info.st_size, mapping.end));
   }
   if (SlotOf(mapping).damaged.load(std::memory_order_acquire)) {
-    return absl::FailedPreconditionError("a part of the object could not be reached: it was cut, or its memory is full");
+    return absl::FailedPreconditionError(
+        "a part of the object could not be reached: it was cut, or its memory is full");
   }
   return absl::OkStatus();
 }
