@@ -14,6 +14,12 @@
 
 namespace tidemark {
 
+// A backend to be added under its name.
+struct NamedBackendFactory {
+  std::string_view name;
+  BackendFactory factory = nullptr;
+};
+
 // The engines of this server. Each is opened at its first use, under resident rows of its own, and lives as long as the
 // server; an engine that could not be opened is tried again at the next load. Thread-safe. No global registration: the
 // server's composition root names the factories.

@@ -33,13 +33,22 @@ class OutputSink {
  public:
   virtual ~OutputSink() = default;
 
-  // True when the request wants this output (position in ModelConfig.output); others need not be computed.
+  // True when the request wants this output (position in ModelConfig.output); others need not be computed. The same for
+  // every response of one request.
   virtual bool Wants(std::size_t index) const = 0;
 
   // Memory for the output, exactly `bytes` long and 64-byte aligned, good until the request is answered. `shape` is
-  // complete, as the engine made it (before `reshape` is undone). Called at most once for each output.
+  // complete, as the engine made it (before `reshape` is undone). Called at most once for each output of a response.
   virtual absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
                                                         std::span<const std::int64_t> shape, std::size_t bytes) = 0;
+
+  // Decoupled models only: ends the current response, which goes to the client with the outputs allocated since the
+  // last one, and begins the next. The memory of the ended response is out of bounds from here on. CANCELLED when nobody
+  // waits any more: the execution should end. Returning from Execute is the final flag; outputs that stand unsent by
+  // then are the last response. FAILED_PRECONDITION for a model that is not decoupled.
+  virtual absl::Status Send() {
+    return absl::FailedPreconditionError("the model is not decoupled: it answers once, when its execution ends");
+  }
 };
 
 // One request on its way through an instance. All pointers outlive the execution.

@@ -43,7 +43,7 @@ int Leave(Server& server, const absl::Status& status, std::string_view what) {
 
 }  // namespace
 
-int ServeMain(std::span<char* const> args) {
+int ServeMain(std::span<char* const> args, std::span<const NamedBackendFactory> more_backends) {
   absl::StatusOr<ServerOptions> options = ParseServerOptions(args);
   if (!options.ok()) {
     fmt::print(stderr, "{}\n", MessageOf(options.status()));
@@ -58,7 +58,7 @@ int ServeMain(std::span<char* const> args) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(*std::move(options));
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(*std::move(options), more_backends);
   if (!server.ok()) {
     fmt::print(stderr, "error: creating server: {} - {}\n", TritonCodeName(server.status().code()),
                MessageOf(server.status()));

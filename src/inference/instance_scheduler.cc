@@ -133,7 +133,8 @@ void InstanceScheduler::Release(Instance& instance) {
 
 void InstanceScheduler::Enqueue(ScheduledRequest scheduled, bool may_run_inline) {
   scheduled.request->times.queued = NowNanos();
-  const bool run_here = may_run_inline && !thread_bound_ && times_.Expect(InputBytes(scheduled)) < kInlineNanos;
+  const bool run_here =
+      may_run_inline && !thread_bound_ && !info_.decoupled() && times_.Expect(InputBytes(scheduled)) < kInlineNanos;
   if (active_ == 0) {
     scheduled.request->response.status = absl::UnavailableError(
         fmt::format("model '{}' version {} has passive instances only", info_.name(), info_.version()));
@@ -185,7 +186,7 @@ void InstanceScheduler::ThreadMain(Instance& instance) {
 
 absl::Status InstanceScheduler::Execute(Instance& instance, ScheduledRequest& scheduled) {
   InferenceRequest& request = *scheduled.request;
-  ResponseSink sink(info_, request, buffers_);
+  ResponseSink sink(info_, request, buffers_, statistics_);
   Execution execution;
   execution.inputs = scheduled.tensors;
   execution.outputs = &sink;
@@ -193,14 +194,14 @@ absl::Status InstanceScheduler::Execute(Instance& instance, ScheduledRequest& sc
   execution.parameters = &request.parameters;
   execution.request_id = request.id;
   request.times.compute_start = NowNanos();
+  sink.Begin(request.times.compute_start);
   Execution* const batch[] = {&execution};
   instance.backend->Execute(batch);
   request.times.compute_end = NowNanos();
   request.times.infer_start =
       execution.infer_start_nanos != 0 ? execution.infer_start_nanos : request.times.compute_start;
   request.times.infer_end = execution.infer_end_nanos != 0 ? execution.infer_end_nanos : request.times.compute_end;
-  RETURN_IF_ERROR(execution.status);
-  return sink.Finish();
+  return sink.Finish(execution.status);
 }
 
 void InstanceScheduler::Run(Instance& instance, ScheduledRequest& scheduled) {
@@ -215,7 +216,7 @@ void InstanceScheduler::Run(Instance& instance, ScheduledRequest& scheduled) {
   if (request.response.status.ok()) {
     statistics_->RecordExecution(request.times, static_cast<std::uint64_t>(scheduled.batch));
     statistics_->RecordSuccess(request.times, static_cast<std::uint64_t>(scheduled.batch));
-    statistics_->RecordFirstResponse(request.times.compute_end - request.times.received);
+    if (!info_.decoupled()) statistics_->RecordFirstResponse(request.times.compute_end - request.times.received);
   } else {
     request.response.outputs.clear();
     statistics_->RecordFailure(request.times, NowNanos(), ReasonOfExecution(request.response.status));

@@ -306,7 +306,7 @@ TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
   EXPECT_FALSE(sink_->Wants(1));
   const Shape shape{1, 1};
   for (const std::size_t index : {0, 1, 2}) ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
-  ASSERT_TRUE(sink_->Finish().ok());
+  ASSERT_TRUE(sink_->Finish(absl::OkStatus()).ok());
   ASSERT_EQ(request_.response.outputs.size(), 2u);
   EXPECT_EQ(request_.response.outputs[0].name, "C");
   EXPECT_EQ(request_.response.outputs[1].name, "A");
@@ -318,7 +318,7 @@ TEST_F(SinkTest, MissingOutputIsAnErrorByName) {
       "dims: [ 1 ] }");
   const Shape shape{1, 1};
   ASSERT_TRUE(sink_->Allocate(0, DataType::kFp32, AsSpan(shape), 4).ok());
-  EXPECT_EQ(MessageOf(sink_->Finish()), "model 'm' version 3 made no output 'B'");
+  EXPECT_EQ(MessageOf(sink_->Finish(absl::OkStatus())), "model 'm' version 3 made no output 'B'");
 }
 
 class RegistryTest : public testing::Test {

@@ -1,7 +1,9 @@
 #include "inference/output_sink.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace tidemark {
@@ -30,6 +32,7 @@ Shape ResponseSink::ClientShape(const TensorInfo& info, std::span<const std::int
 absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, DataType data_type,
                                                             std::span<const std::int64_t> shape, std::size_t bytes) {
   ASSIGN_OR_RETURN(Buffer buffer, buffers_.Allocate(bytes));
+  if (info_.decoupled() && output_start_ == 0) output_start_ = NowNanos();
   const TensorInfo& info = info_.outputs()[index];
   ResponseOutput& output = request_.response.outputs.emplace_back();
   output.index = index;
@@ -40,21 +43,63 @@ absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, D
   return output.data.bytes();
 }
 
-absl::Status ResponseSink::Finish() {
+absl::Status ResponseSink::PutInOrder(bool complete) {
   std::vector<ResponseOutput>& made = request_.response.outputs;
   const std::size_t wanted = request_.outputs.empty() ? info_.outputs().size() : request_.outputs.size();
-  for (std::size_t place = 0; place < wanted; ++place) {
-    const std::string& name = request_.outputs.empty() ? info_.outputs()[place].name : request_.outputs[place].name;
+  std::size_t place = 0;
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const std::string& name = request_.outputs.empty() ? info_.outputs()[i].name : request_.outputs[i].name;
     const auto it = std::find_if(made.begin() + static_cast<std::ptrdiff_t>(std::min(place, made.size())), made.end(),
                                  [&](const ResponseOutput& output) { return output.name == name; });
-    if (it == made.end()) {
+    if (it != made.end()) {
+      std::iter_swap(made.begin() + static_cast<std::ptrdiff_t>(place++), it);
+    } else if (complete) {
       return absl::InternalError(
           fmt::format("model '{}' version {} made no output '{}'", info_.name(), info_.version(), name));
     }
-    std::iter_swap(made.begin() + static_cast<std::ptrdiff_t>(place), it);
   }
-  made.resize(wanted);
+  made.resize(place);
   return absl::OkStatus();
+}
+
+void ResponseSink::EndResponse(ResponseOutcome outcome) {
+  const std::int64_t end = NowNanos();
+  if (statistics_ != nullptr) {
+    statistics_->RecordResponse(responses_, outcome, start_, output_start_ != 0 ? output_start_ : end, end);
+    if (responses_ == 0) statistics_->RecordFirstResponse(end - request_.times.received);
+  }
+  start_ = end;
+  output_start_ = 0;
+  ++responses_;
+}
+
+absl::Status ResponseSink::Send() {
+  if (!info_.decoupled()) return OutputSink::Send();
+  if (request_.cancel != nullptr && request_.cancel->cancelled()) {
+    request_.response.outputs.clear();
+    return absl::CancelledError("");
+  }
+  RETURN_IF_ERROR(PutInOrder(false));
+  const ResponseOutcome outcome =
+      request_.response.outputs.empty() ? ResponseOutcome::kEmpty : ResponseOutcome::kSuccess;
+  InferenceResponse response = std::exchange(request_.response, {});
+  if (request_.on_response) request_.on_response(std::move(response));
+  EndResponse(outcome);
+  return absl::OkStatus();
+}
+
+absl::Status ResponseSink::Finish(const absl::Status& status) {
+  if (!info_.decoupled()) return status.ok() ? PutInOrder(true) : status;
+  absl::Status ended = status;
+  if (ended.ok() && !request_.response.outputs.empty()) {
+    ended = Send();
+    if (ended.ok()) return ended;
+  }
+  request_.response.outputs.clear();
+  EndResponse(ended.ok()                 ? ResponseOutcome::kEmpty
+              : absl::IsCancelled(ended) ? ResponseOutcome::kCancel
+                                         : ResponseOutcome::kFail);
+  return ended;
 }
 
 }  // namespace tidemark

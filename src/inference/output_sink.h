@@ -6,30 +6,47 @@
 #include "backend/execution.h"
 #include "inference/model_info.h"
 #include "inference/request.h"
+#include "observe/model_statistics.h"
 #include "resource/buffer_pool.h"
 
 namespace tidemark {
 
 // Puts what an instance makes into the request's response: buffers from the pool, `reshape` undone, outputs in the
-// order in which the client will see them. Lives for one execution on one thread.
-class ResponseSink final : public OutputSink {
+// order in which the client will see them. Sends the responses of a decoupled model. Lives for one execution on one
+// thread.
+class ResponseSink : public OutputSink {
  public:
-  ResponseSink(const ModelInfo& info, InferenceRequest& request, BufferPool& buffers)
-      : info_(info), request_(request), buffers_(buffers) {}
+  // `statistics` counts the responses of a decoupled model; null in a warm-up.
+  ResponseSink(const ModelInfo& info, InferenceRequest& request, BufferPool& buffers,
+               ModelStatistics* statistics = nullptr)
+      : info_(info), request_(request), buffers_(buffers), statistics_(statistics) {}
 
   bool Wants(std::size_t index) const override;
   absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
                                                 std::span<const std::int64_t> shape, std::size_t bytes) override;
+  absl::Status Send() override;
 
-  // After a good execution: puts the outputs in order. INTERNAL when a wanted one was not made.
-  absl::Status Finish();
+  // When the execution begins: where the times of the first response start.
+  void Begin(std::int64_t now) { start_ = now; }
+
+  // After an execution that ended with `status`: puts the outputs in order, or sends the last response of a decoupled
+  // model. The request's status: INTERNAL when a wanted output was not made.
+  absl::Status Finish(const absl::Status& status);
 
  private:
   Shape ClientShape(const TensorInfo& info, std::span<const std::int64_t> shape) const;
+  // Sorts the outputs as the client named them; `complete`: all of them must be there.
+  absl::Status PutInOrder(bool complete);
+  // A response has ended: counts it and begins the next.
+  void EndResponse(ResponseOutcome outcome);
 
   const ModelInfo& info_;
   InferenceRequest& request_;
   BufferPool& buffers_;
+  ModelStatistics* const statistics_;
+  std::uint64_t responses_ = 0;    // sent ones
+  std::int64_t start_ = 0;         // the response before the current one was sent, or the execution began
+  std::int64_t output_start_ = 0;  // the current one's first output was asked for; 0 = it had none yet
 };
 
 }  // namespace tidemark

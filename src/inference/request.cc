@@ -31,6 +31,7 @@ void InferenceRequest::Clear() {
   response.status = absl::OkStatus();
   response.outputs.clear();
   response.parameters.clear();
+  on_response = nullptr;
   on_complete = nullptr;
   body.Reset();
   model_->Reset();

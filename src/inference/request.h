@@ -85,8 +85,13 @@ class InferenceRequest {
 
   InferenceResponse response;
 
+  // Called for each response of a decoupled model, in order, on the executing thread and before `on_complete`; must not
+  // block. The outputs' names are good while this request holds its model. Never called for other models. May be null:
+  // then the responses are dropped.
+  absl::AnyInvocable<void(InferenceResponse)> on_response;
+
   // Called exactly once for a submitted request, on the submitting thread (before Submit returns) or on an instance's
-  // thread. Must not block.
+  // thread. Must not block. For a decoupled model it is the final flag: `response` has the last status and no outputs.
   absl::AnyInvocable<void(std::unique_ptr<InferenceRequest>)> on_complete;
 
   // Keeps the model from being unloaded until the answer has been encoded. Set by the front end after the look-up.

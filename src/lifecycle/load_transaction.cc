@@ -25,12 +25,6 @@ absl::Status RefuseUnscheduled(const inference::ModelConfig& config) {
     return absl::UnimplementedError(
         fmt::format("model '{}' asks for 'sequence_batching'; this server has no sequence batcher yet", config.name()));
   }
-  if (config.model_transaction_policy().decoupled()) {
-    return absl::UnimplementedError(
-        fmt::format("model '{}' is decoupled ('model_transaction_policy'); this server does not serve decoupled "
-                    "models yet",
-                    config.name()));
-  }
   return absl::OkStatus();
 }
 

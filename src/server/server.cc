@@ -29,14 +29,15 @@ std::filesystem::path DefaultEngineDirectory() {
 
 Server::Server(Private /*only Create*/, ServerOptions options) : options_(std::move(options)) {}
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
+                                                       std::span<const NamedBackendFactory> more_backends) {
   auto server = std::make_unique<Server>(Private(), std::move(options));
-  RETURN_IF_ERROR(server->Build());
+  RETURN_IF_ERROR(server->Build(more_backends));
   RETURN_IF_ERROR(server->StartHttp());
   return server;
 }
 
-absl::Status Server::Build() {
+absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   for (const std::string& line : options_.without_effect) LOG_WARNING("{}", line);
   platform_ = CreateLinuxPlatform();
   if (const int stale = platform_->RemoveStaleTempDirectories("tidemark-"); stale > 0) {
@@ -53,6 +54,7 @@ absl::Status Server::Build() {
   backends_->Add("identity", &CreateIdentityBackend);
   backends_->Add("onnxruntime", &CreateOnnxRuntimeBackend);
   backends_->Add("openvino", &CreateOpenVinoBackend);
+  for (const NamedBackendFactory& more : more_backends) backends_->Add(std::string(more.name), more.factory);
   RepositoryOptions repository;
   repository.roots = options_.model_repositories;
   repository.config_name = options_.model_config_name;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,7 +32,9 @@ class Server {
 
  public:
   // Opens the sockets and starts the threads; health answers from now on, models are not loaded yet.
-  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
+  // `more_backends`: those beside the product's own.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options,
+                                                        std::span<const NamedBackendFactory> more_backends = {});
   Server(Private, ServerOptions options);
   ~Server();
   Server(const Server&) = delete;
@@ -50,7 +53,7 @@ class Server {
   std::uint16_t http_port() const { return http_ != nullptr ? http_->port() : 0; }
 
  private:
-  absl::Status Build();
+  absl::Status Build(std::span<const NamedBackendFactory> more_backends);
   absl::Status StartHttp();
   void WritePortFile() const;
 

@@ -24,17 +24,25 @@ def binary() -> pathlib.Path:
     return pathlib.Path(os.environ.get("TIDEMARK_BINARY", ROOT / "build" / "release" / "tidemark"))
 
 
+def test_program() -> pathlib.Path:
+    """The server with test backends (tests/support/README.md), beside the one to test."""
+    return binary().parent / "tidemark_test_server"
+
+
+test_program.__test__ = False  # no test, whatever its name says
+
+
 class Served:
     """Starts `tidemark serve` on a free port over `repository`; stops it with SIGTERM at the end of a `with`.
 
     `log` is a file that gets the server's output. `ready` is awaited by polling the process and its port file.
     """
 
-    def __init__(self, repository, *options, explicit=True, log=None, wait_ready=True, limit_s=60):
+    def __init__(self, repository, *options, explicit=True, log=None, wait_ready=True, limit_s=60, program=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="served-"))
         self.log_path = pathlib.Path(log) if log else self.folder / "server.log"
         self.port_file = self.folder / "port"
-        command = [str(binary()), "serve", f"--model-repository={repository}", "--http-address=127.0.0.1",
+        command = [str(program or binary()), *([] if program else ["serve"]), f"--model-repository={repository}", "--http-address=127.0.0.1",
                    "--http-port=0", f"--http-port-file={self.port_file}"]
         if explicit:
             command.append("--model-control-mode=explicit")

@@ -281,9 +281,10 @@ def test_classification(server):
                       "data": ["4.000000:1", "4.000000:3", "2.000000:2"]}
 
 
-def test_decoupled_models_are_refused_by_name(server):
-    status, text = server.load("decoupled")
-    assert status == 400 and "is decoupled ('model_transaction_policy')" in text
+def test_decoupled_models_load_and_refuse_infer(server):
+    assert server.load("decoupled")[0] == 200
+    answer = call(server, "POST", "/v2/models/decoupled/infer", infer_body(1))
+    assert (answer.status, answer.error) == (501, "HTTP end point doesn't support models with decoupled transaction policy")
 
 
 def test_statistics(server):
