@@ -18,6 +18,8 @@
 
 namespace tidemark {
 
+class Gpus;
+
 // What one load hands to a backend. Everything outlives the BackendModel made from it except `cancel`, which is good
 // until CreateModel / CreateInstance returns.
 struct ModelArtifact {
@@ -82,6 +84,9 @@ class Backend {
   // Instances of a KIND_CPU group whose config gives no count.
   virtual int default_cpu_instances() const { return 1; }
 
+  // True for an engine that runs on GPUs: groups without a kind become KIND_GPU where the machine has one.
+  virtual bool uses_gpus() const { return false; }
+
   // May a version without `model_warmup` be warmed up with one batch of zeros? False where an execution has an effect
   // or a length that the config decides.
   virtual bool warms_up_unasked() const { return true; }
@@ -109,6 +114,7 @@ struct BackendContext {
   Scope& resident;
   BackendSettings settings;
   std::filesystem::path engine_directory;
+  Gpus* gpus = nullptr;  // null on a machine without; outlives the backend
 };
 using BackendFactory = absl::StatusOr<std::unique_ptr<Backend>> (*)(const BackendContext& context);
 

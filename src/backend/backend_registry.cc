@@ -44,7 +44,8 @@ absl::StatusOr<Backend*> BackendRegistry::Get(std::string_view name) {
   if (const auto own = settings_.find(std::string(name)); own != settings_.end()) {
     for (const auto& [key, value] : own->second) settings[key] = value;
   }
-  ASSIGN_OR_RETURN(auto backend, slot.factory(BackendContext{*resident, std::move(settings), engine_directory_}));
+  ASSIGN_OR_RETURN(auto backend,
+                   slot.factory(BackendContext{*resident, std::move(settings), engine_directory_, gpus_}));
   LOG_INFO("opened backend '{}'", name);
   slot.resident = std::move(resident);
   slot.backend = std::move(backend);

@@ -35,6 +35,10 @@ class BackendRegistry {
   // Before the first Get.
   void Add(std::string name, BackendFactory factory);
 
+  // The GPUs that backends may use; null (as at first) for none. Before the first Get; outlives the registry.
+  void SetGpus(Gpus* gpus) { gpus_ = gpus; }
+  Gpus* gpus() const { return gpus_; }
+
   // INVALID_ARGUMENT with Triton's text for a backend that this server does not have; the factory's error otherwise.
   absl::StatusOr<Backend*> Get(std::string_view name);
 
@@ -49,6 +53,7 @@ class BackendRegistry {
     std::unique_ptr<Backend> backend ABSL_GUARDED_BY(mutex);
   };
 
+  Gpus* gpus_ = nullptr;
   Ledger& ledger_;
   Platform& platform_;
   const std::filesystem::path engine_directory_;

@@ -11,6 +11,7 @@
 #include "repository/config_normalize.h"
 #include "repository/config_validate.h"
 #include "repository/model_directory.h"
+#include "resource/gpu.h"
 
 namespace tidemark {
 namespace {
@@ -99,8 +100,14 @@ absl::Status LoadTransaction::Resolve() {
     preferred.set_count(backend_->default_cpu_instances());
     defaults.preferred.push_back(preferred);
   }
+  DeviceFacts devices;
+  if (const Gpus* gpus = parts_.backends->gpus(); gpus != nullptr && backend_->uses_gpus()) {
+    for (std::size_t i = 0; i < gpus->devices().size(); ++i) devices.gpus.push_back(static_cast<std::int32_t>(i));
+  }
+  devices.gpu_build = backend_->uses_gpus();
+  defaults.gpus = devices.gpus;
   NormalizeInstanceGroups(defaults, &config_);
-  RETURN_IF_ERROR(StatusOf(ValidateInstanceGroups(config_, DeviceFacts{})));
+  RETURN_IF_ERROR(StatusOf(ValidateInstanceGroups(config_, devices)));
   RETURN_IF_ERROR(StatusOf(ValidateWarmup(config_)));
   artifact_.model_name = source_.name;
   artifact_.version = version_;

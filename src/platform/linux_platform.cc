@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sys/file.h>
@@ -287,6 +288,13 @@ class LinuxPlatform final : public Platform {
 }  // namespace
 
 void UseOneHeapArena() { mallopt(M_ARENA_MAX, 1); }
+
+void KeepLibrary(void* library) noexcept {
+  link_map* map = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return;
+  void* const again = dlopen(map->l_name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+  if (again != nullptr) dlclose(again);
+}
 
 std::unique_ptr<Platform> CreateLinuxPlatform() { return std::make_unique<LinuxPlatform>(); }
 

@@ -101,6 +101,10 @@ class Platform {
 // MiB for each load thread). Called first thing in main.
 void UseOneHeapArena();
 
+// From now on closing the library only counts: it stays mapped until the process ends. For libraries whose threads or
+// exit handlers do not survive their own code (NVIDIA's). Does nothing when it cannot be done.
+void KeepLibrary(void* library) noexcept;
+
 // The real machine.
 std::unique_ptr<Platform> CreateLinuxPlatform();
 

@@ -154,6 +154,24 @@ absl::Status SetLogFormat(const std::string& text, ServerOptions& options) {
 
 constexpr int kMaxInt = std::numeric_limits<int>::max();
 
+// "host:BYTES" or "gpu:N:BYTES".
+absl::Status SetMemoryLimit(const std::string& text, ServerOptions& options) {
+  const std::size_t colon = text.rfind(':');
+  const std::string device = text.substr(0, colon == std::string::npos ? 0 : colon);
+  if (device != "host" && device.rfind("gpu:", 0) != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("--memory-limit option format is 'host:<bytes>' or 'gpu:<number>:<bytes>'. Got {}", text));
+  }
+  ASSIGN_OR_RETURN(const auto bytes,
+                   ParseNumber<std::uint64_t>(text.substr(colon + 1), 0, std::numeric_limits<std::uint64_t>::max()));
+  DeviceId id = kHost;
+  if (device != "host") {
+    ASSIGN_OR_RETURN(id, ParseNumber<int>(device.substr(4), 0, 1023));
+  }
+  options.memory_limits[id] = bytes;
+  return absl::OkStatus();
+}
+
 std::vector<OptionRow> ServedOptions() {
   return {
       {"id", "NAME", "server name in the metadata", SetString([](auto& o) -> auto& { return o.id; })},
@@ -249,6 +267,12 @@ std::vector<OptionRow> ServedOptions() {
       {"host-memory-limit", "BYTES", "budget of all models; a load beyond it is refused",
        SetNumber<std::uint64_t>(
            0, std::numeric_limits<std::uint64_t>::max(), [](auto& o) -> auto& { return o.host_memory_limit; })},
+      {"memory-limit", "DEVICE:BYTES", "budget of all models on host or gpu:N; may be repeated", SetMemoryLimit},
+      {"cuda-library", "PATH", "NVIDIA's driver library; 'none': use no GPU",
+       [](const std::string& text, ServerOptions& o) {
+         o.cuda_library = text;
+         return absl::OkStatus();
+       }},
       {"request-memory-limit", "BYTES", "requests and answers at one time",
        SetNumber<std::uint64_t>(
            1 << 20, std::numeric_limits<std::uint64_t>::max(),
@@ -274,7 +298,7 @@ std::vector<OptionRow> IgnoredOptions() {
   constexpr std::string_view kGrpc = "this version serves HTTP only";
   constexpr std::string_view kMetrics = "this version has no metrics port";
   constexpr std::string_view kTrace = "this version writes no traces";
-  constexpr std::string_view kGpu = "this version serves on the CPU only";
+  constexpr std::string_view kGpu = "memory of GPUs is taken by the engines as they need it";
   constexpr std::string_view kCloud = "this version has no cloud front ends";
   constexpr std::string_view kCache = "this version has no response cache";
   constexpr std::string_view kHost = "engines are part of this server";

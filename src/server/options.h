@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "lifecycle/lifecycle.h"
+#include "resource/ledger.h"
 
 namespace tidemark {
 
@@ -44,8 +45,10 @@ struct ServerOptions {
   std::vector<RestrictedApi> http_restricted;
   std::string http_header_forward_pattern;
 
-  std::uint64_t host_memory_limit = 0;              // ours; 0: none
-  std::uint64_t request_memory_limit = 8ULL << 30;  // ours: bytes of requests and answers at one time
+  std::uint64_t host_memory_limit = 0;                  // ours; 0: none
+  std::map<DeviceId, std::uint64_t> memory_limits;      // ours: budgets of devices (kHost, too)
+  std::filesystem::path cuda_library = "libcuda.so.1";  // ours; "none": no GPU is looked for
+  std::uint64_t request_memory_limit = 8ULL << 30;      // ours: bytes of requests and answers at one time
 
   std::filesystem::path engine_directory;  // ours; empty: beside the executable
   std::map<std::string, BackendSettings> backend_settings;

@@ -45,12 +45,15 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   }
   ledger_ = std::make_unique<Ledger>();
   if (options_.host_memory_limit != 0) ledger_->SetBudget(kHost, options_.host_memory_limit);
+  for (const auto& [device, bytes] : options_.memory_limits) ledger_->SetBudget(device, bytes);
   BufferPool::Options pool;
   pool.limit_bytes = options_.request_memory_limit;
   buffers_ = std::make_unique<BufferPool>(*platform_, pool);
   backends_ = std::make_unique<BackendRegistry>(
       *ledger_, *platform_, options_.engine_directory.empty() ? DefaultEngineDirectory() : options_.engine_directory,
       options_.backend_settings);
+  OpenGpus();
+  backends_->SetGpus(gpus_.get());
   backends_->Add("identity", &CreateIdentityBackend);
   backends_->Add("onnxruntime", &CreateOnnxRuntimeBackend);
   backends_->Add("openvino", &CreateOpenVinoBackend);
@@ -70,6 +73,26 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
                                                                                       .backends = backends_.get(),
                                                                                       .buffers = buffers_.get()}));
   return absl::OkStatus();
+}
+
+void Server::OpenGpus() {
+  if (options_.cuda_library == "none") return;
+  gpu_scope_ = std::make_unique<Scope>(*ledger_, *platform_, "server/gpus",
+                                       Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
+  absl::StatusOr<std::unique_ptr<Gpus>> gpus = Gpus::Open(*gpu_scope_, options_.cuda_library);
+  if (gpus.ok()) {
+    gpus_ = *std::move(gpus);
+    LOG_INFO("{} GPUs, CUDA {}.{}", gpus_->devices().size(), gpus_->driver_version() / 1000,
+             gpus_->driver_version() % 1000 / 10);
+    return;
+  }
+  // A machine without a driver is an ordinary one; a driver that does not start is not.
+  gpu_scope_->ReleaseAll();
+  if (absl::IsNotFound(gpus.status())) {
+    LOG_VERBOSE(1, "no GPU: {}", MessageOf(gpus.status()));
+  } else {
+    LOG_WARNING("no GPU: {}", MessageOf(gpus.status()));
+  }
 }
 
 absl::Status Server::StartHttp() {
@@ -158,6 +181,8 @@ Server::~Server() {
   registry_.reset();
   repository_.reset();
   backends_.reset();
+  gpu_scope_.reset();
+  gpus_.reset();
   buffers_.reset();
   ledger_.reset();
 }

@@ -18,6 +18,7 @@
 #include "platform/platform.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
+#include "resource/gpu.h"
 #include "resource/ledger.h"
 #include "resource/scope.h"
 #include "server/options.h"
@@ -54,6 +55,7 @@ class Server {
 
  private:
   absl::Status Build(std::span<const NamedBackendFactory> more_backends);
+  void OpenGpus();
   absl::Status StartHttp();
   void WritePortFile() const;
 
@@ -61,6 +63,8 @@ class Server {
   std::unique_ptr<Platform> platform_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<BufferPool> buffers_;
+  std::unique_ptr<Gpus> gpus_;
+  std::unique_ptr<Scope> gpu_scope_;  // its releases need gpus_
   std::unique_ptr<BackendRegistry> backends_;
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<Registry> registry_;
