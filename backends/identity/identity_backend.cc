@@ -157,6 +157,12 @@ class IdentityBackend final : public Backend {
   // Its executions last as long as the config says: nobody wants to wait for that at a load.
   bool warms_up_unasked() const override { return false; }
 
+  // Takes nothing, so it never waits for room.
+  std::optional<MemoryEstimate> EstimateMemory(const ModelArtifact& /*artifact*/,
+                                               const inference::ModelConfig& /*config*/) const override {
+    return MemoryEstimate{};
+  }
+
   absl::StatusOr<std::unique_ptr<BackendModel>> CreateModel(const ModelArtifact& artifact,
                                                             const inference::ModelConfig& config,
                                                             Scope& scope) override {

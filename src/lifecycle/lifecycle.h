@@ -64,6 +64,7 @@ class Lifecycle {
     int load_threads = 4;
     int retry_count = 0;
     absl::Duration unload_deadline = absl::Seconds(30);  // how long an unload's answer waits for requests
+    absl::Duration memory_patience = absl::Seconds(30);  // how long a load waits for others when a limit is full
     absl::Duration poll_interval = absl::Seconds(15);    // zero: never again after the start
   };
   // All of them outlive the lifecycle.

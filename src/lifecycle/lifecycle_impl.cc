@@ -22,7 +22,10 @@ absl::Status PollError(std::string_view name, const absl::Status& status) {
 }  // namespace
 
 Lifecycle::Impl::Impl(Options options, Parts parts, std::unique_ptr<LoadPool> pool)
-    : options_(std::move(options)), parts_(parts), pool_(std::move(pool)) {}
+    : options_(std::move(options)),
+      parts_(parts),
+      admission_(*parts.ledger, options_.memory_patience),
+      pool_(std::move(pool)) {}
 
 Lifecycle::Impl::~Impl() {
   RefuseLoads();
@@ -30,7 +33,7 @@ Lifecycle::Impl::~Impl() {
   pool_->Shutdown();  // not reset(): a poll that is just looking at the repository still posts to it
 }
 
-void Lifecycle::Impl::Enqueue(const std::string& name, absl::AnyInvocable<void()> operation) {
+void Lifecycle::Impl::Enqueue(const std::string& name, Queued operation) {
   absl::MutexLock lock(&mutex_);
   Record& record = records_[name];
   if (record.busy) {
@@ -38,7 +41,7 @@ void Lifecycle::Impl::Enqueue(const std::string& name, absl::AnyInvocable<void()
     return;
   }
   record.busy = true;
-  pool_->Post(std::move(operation));
+  pool_->Post(std::move(operation.run), operation.lane);
 }
 
 void Lifecycle::Impl::EndOperation(const std::string& name) {
@@ -46,8 +49,9 @@ void Lifecycle::Impl::EndOperation(const std::string& name) {
   const auto it = records_.find(name);
   Record& record = it->second;
   if (!record.waiting.empty()) {
-    pool_->Post(std::move(record.waiting.front()));
+    Queued next = std::move(record.waiting.front());
     record.waiting.pop_front();
+    pool_->Post(std::move(next.run), next.lane);
     return;
   }
   record.busy = false;
@@ -56,7 +60,7 @@ void Lifecycle::Impl::EndOperation(const std::string& name) {
 
 void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done) {
   const std::string key = name;
-  Enqueue(key, [this, name = std::move(name), overrides = std::move(overrides), done = std::move(done)]() mutable {
+  auto run = [this, name = std::move(name), overrides = std::move(overrides), done = std::move(done)]() mutable {
     absl::Status status;
     try {
       status = RunLoad(name, overrides);
@@ -66,7 +70,8 @@ void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done)
     if (!status.ok()) LOG_ERROR("{}", MessageOf(status));
     EndOperation(name);
     done(status);
-  });
+  };
+  Enqueue(key, Queued{LoadPool::Lane::kLoads, std::move(run)});
 }
 
 absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& name, const LoadOverrides& overrides,
@@ -111,7 +116,9 @@ absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrid
     return absl::InvalidArgumentError(
         fmt::format("load failed for model '{}': {}\n", name, MessageOf(NoVersionError(name))));
   }
-  std::vector<absl::StatusOr<std::unique_ptr<Model>>> results = RunTransactions(*source, files);
+  Running running(admission_);
+  std::vector<absl::StatusOr<std::unique_ptr<Model>>> results =
+      RunTransactions(*source, files, !overrides.empty(), running);
   files.reset();
   if (std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.ok(); })) {
     return FailLoad(*source, std::move(results));
@@ -120,52 +127,87 @@ absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrid
 }
 
 std::vector<absl::StatusOr<std::unique_ptr<Model>>> Lifecycle::Impl::RunTransactions(
-    const ModelSource& source, const std::shared_ptr<Scope>& files) {
-  CancelFlag cancel;
+    const ModelSource& source, const std::shared_ptr<Scope>& files, bool overridden, Running& running) {
   {
     absl::MutexLock lock(&mutex_);
-    running_.insert(&cancel);
-    if (refusing_) cancel.Cancel();
+    running_.insert(&running.cancel);
+    if (refusing_) running.cancel.Cancel();
   }
   std::vector<absl::StatusOr<std::unique_ptr<Model>>> results;
   for (std::size_t i = 0; i < source.versions.size(); ++i) results.emplace_back(absl::UnknownError("not run"));
   std::vector<std::function<void()>> tasks;
   for (std::size_t i = 0; i < source.versions.size(); ++i) {
-    tasks.push_back([&, i] { results[i] = RunVersion(source, source.versions[i], files, cancel); });
+    tasks.push_back([&, i] { results[i] = RunVersion(source, source.versions[i], files, overridden, running); });
   }
   pool_->RunAll(std::move(tasks));
   absl::MutexLock lock(&mutex_);
-  running_.erase(&cancel);
+  running_.erase(&running.cancel);
   return results;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSource& source, std::int64_t version,
-                                                                   const std::shared_ptr<Scope>& files,
-                                                                   CancelFlag& cancel) {
+                                                                   const std::shared_ptr<Scope>& files, bool overridden,
+                                                                   Running& running) {
   LOG_INFO("loading: {}:{}", source.name, version);
   absl::Status status;
-  for (int attempt = 0; attempt <= std::max(options_.retry_count, 0); ++attempt) {
+  bool alone = false;
+  for (int attempt = 0; attempt <= std::max(options_.retry_count, 0);) {
     std::uint64_t number = 0;
     {
       absl::MutexLock lock(&mutex_);
       number = ++counter_;
     }
-    LoadTransaction transaction(LoadTransaction::Parts{.platform = parts_.platform,
-                                                       .ledger = parts_.ledger,
-                                                       .backends = parts_.backends,
-                                                       .buffers = parts_.buffers,
-                                                       .statistics = parts_.statistics,
-                                                       .cancel = &cancel,
-                                                       .auto_complete = parts_.repository->options().auto_complete},
-                                source, version, fmt::format("model/{}/{}/load-{}", source.key, version, number),
-                                files);
+    LoadTransaction transaction(
+        LoadTransaction::Parts{.platform = parts_.platform,
+                               .ledger = parts_.ledger,
+                               .backends = parts_.backends,
+                               .buffers = parts_.buffers,
+                               .admission = &admission_,
+                               .operation = &running.operation,
+                               .cancel = &running.cancel,
+                               .auto_complete = parts_.repository->options().auto_complete,
+                               .measured = overridden ? std::nullopt : Measured(source, version),
+                               .alone = alone},
+        source, version, fmt::format("model/{}/{}/load-{}", source.key, version, number), files);
     absl::StatusOr<std::unique_ptr<Model>> model = transaction.Run();
-    if (model.ok()) return model;
+    if (model.ok()) {
+      Learn(source.key, version, (*model)->scope(), overridden ? nullptr : &source.stamp);
+      return model;
+    }
     status = model.status();
+    if (transaction.worth_another_try() && !alone) {
+      LOG_INFO("'{}' version {} did not fit beside other loads, waiting for them: {}", source.name, version,
+               MessageOf(status));
+      alone = true;  // not one of the retries that were asked for
+      continue;
+    }
     LOG_ERROR("failed to load '{}' version {}: {}", source.name, version, TritonStatusText(status));
-    if (cancel.cancelled()) break;
+    if (running.cancel.cancelled()) break;
+    ++attempt;
   }
   return status;
+}
+
+std::optional<MemoryEstimate> Lifecycle::Impl::Measured(const ModelSource& source, std::int64_t version) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = learned_.find({source.key, version});
+  if (it == learned_.end() || it->second.stamp != source.stamp) return std::nullopt;
+  return it->second.high_water;
+}
+
+void Lifecycle::Impl::Learn(const std::string& name, std::int64_t version, const Scope& scope,
+                            const ModelStamp* stamp) {
+  MemoryEstimate high_water;
+  for (const auto& [device, figures] : scope.MemoryUse()) high_water[device] = figures.high_water;
+  absl::MutexLock lock(&mutex_);
+  if (stamp != nullptr) {
+    learned_[{name, version}] = Learned{*stamp, std::move(high_water)};
+  } else if (const auto it = learned_.find({name, version}); it != learned_.end()) {
+    for (const auto& [device, bytes] : high_water) {
+      std::uint64_t& known = it->second.high_water[device];
+      known = std::max(known, bytes);
+    }
+  }
 }
 
 absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
@@ -241,6 +283,7 @@ void Lifecycle::Impl::ApplyLocked(const ModelSource& source, Staged& staged,
     drain.model = std::move(version.model);
     version.published.reset();
     ++record.draining;
+    admission_.DrainStarted();
   }
   for (auto& [number, version] : record.versions) {
     if (version.state == VersionState::kUnavailable) version.reason = "unloaded";
@@ -288,22 +331,26 @@ void Lifecycle::Impl::WithdrawLocked(const std::string& name, std::int64_t numbe
   version.generation = ++counter_;
   drains.push_back(Drain{name, number, version.generation, std::move(version.model), std::move(version.published)});
   ++records_[name].draining;
+  admission_.DrainStarted();
 }
 
 void Lifecycle::Impl::StartDrains(std::vector<Drain> drains) {
   for (Drain& drain : drains) {
     const std::shared_ptr<PublishedVersion> published = drain.published;
     published->gate.Close([this, drain = std::move(drain)]() mutable {
-      pool_->Post([this, drain = std::move(drain)]() mutable { FinishDrain(std::move(drain)); });
+      pool_->Post([this, drain = std::move(drain)]() mutable { FinishDrain(std::move(drain)); },
+                  LoadPool::Lane::kUnloads);
     });
   }
 }
 
 void Lifecycle::Impl::FinishDrain(Drain drain) {
   const std::string owner = drain.model->scope().owner();
+  Learn(drain.name, drain.version, drain.model->scope(), nullptr);
   drain.model.reset();
   parts_.buffers->Trim();  // buffers of its size may never be asked for again
   parts_.platform->TrimHeap();
+  admission_.DrainEnded();
   if (const std::size_t left = parts_.ledger->RowsOf(owner).size(); left != 0) {
     LOG_ERROR("'{}' version {} left {} ledger rows behind", drain.name, drain.version, left);
   }
@@ -349,7 +396,8 @@ std::string Lifecycle::Impl::KeyOf(std::string name) {
 
 void Lifecycle::Impl::Unload(std::string name, Done done) {
   const std::string key = name;
-  Enqueue(key, [this, name = std::move(name), done = std::move(done)]() mutable { RunUnload(name, std::move(done)); });
+  auto run = [this, name = std::move(name), done = std::move(done)]() mutable { RunUnload(name, std::move(done)); };
+  Enqueue(key, Queued{LoadPool::Lane::kUnloads, std::move(run)});
 }
 
 void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
@@ -422,6 +470,7 @@ void Lifecycle::Impl::RefuseLoads() {
   absl::MutexLock lock(&mutex_);
   refusing_ = true;
   for (CancelFlag* cancel : running_) cancel->Cancel();
+  admission_.Wake();
 }
 
 bool Lifecycle::Impl::IdleLocked() {

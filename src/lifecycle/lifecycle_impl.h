@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/synchronization/mutex.h"
+#include "lifecycle/admission.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/load_pool.h"
 #include "lifecycle/load_transaction.h"
@@ -49,6 +50,11 @@ class Lifecycle::Impl {
   bool UnloadAll(absl::Time deadline);
 
  private:
+  // One after the other for each model. Those that only take out of service go past loads, which may wait for them.
+  struct Queued {
+    LoadPool::Lane lane = LoadPool::Lane::kLoads;
+    absl::AnyInvocable<void()> run;
+  };
   struct Version {
     VersionState state = VersionState::kUnknown;
     std::string reason;
@@ -66,7 +72,7 @@ class Lifecycle::Impl {
     bool known = false;               // in the registry
     std::optional<ModelStamp> stamp;  // of the last good load; absent: the next load always runs
     bool busy = false;
-    std::deque<absl::AnyInvocable<void()>> waiting;
+    std::deque<Queued> waiting;
     int draining = 0;  // versions that are withdrawn and not yet gone
     std::vector<Waiter> waiters;
   };
@@ -79,16 +85,28 @@ class Lifecycle::Impl {
     std::shared_ptr<PublishedVersion> published;
   };
 
-  void Enqueue(const std::string& name, absl::AnyInvocable<void()> operation);
+  void Enqueue(const std::string& name, Queued operation);
   void EndOperation(const std::string& name);
 
   absl::Status RunLoad(const std::string& name, const LoadOverrides& overrides);
   absl::StatusOr<ModelSource> ResolveSource(const std::string& name, const LoadOverrides& overrides,
                                             std::shared_ptr<Scope>& files);
+  // One load operation on its way.
+  struct Running {
+    explicit Running(Admission& admission) : operation(admission) {}
+    CancelFlag cancel;
+    Admission::Operation operation;
+  };
   std::vector<absl::StatusOr<std::unique_ptr<Model>>> RunTransactions(const ModelSource& source,
-                                                                      const std::shared_ptr<Scope>& files);
+                                                                      const std::shared_ptr<Scope>& files,
+                                                                      bool overridden, Running& running);
   absl::StatusOr<std::unique_ptr<Model>> RunVersion(const ModelSource& source, std::int64_t version,
-                                                    const std::shared_ptr<Scope>& files, CancelFlag& cancel);
+                                                    const std::shared_ptr<Scope>& files, bool overridden,
+                                                    Running& running);
+  // What loading the version took at most when these very files were loaded last; nullopt when they never were.
+  std::optional<MemoryEstimate> Measured(const ModelSource& source, std::int64_t version);
+  // Keeps what a version took. With `stamp` it is a load of these files, without it a version on its way out.
+  void Learn(const std::string& name, std::int64_t version, const Scope& scope, const ModelStamp* stamp);
   absl::Status FailLoad(const ModelSource& source, std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
   // What a commit needs and what can fail, made before anything changes.
   struct Staged {
@@ -125,6 +143,12 @@ class Lifecycle::Impl {
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Record> records_ ABSL_GUARDED_BY(mutex_);
   std::set<CancelFlag*> running_ ABSL_GUARDED_BY(mutex_);
+  struct Learned {
+    ModelStamp stamp;
+    MemoryEstimate high_water;
+  };
+  std::map<std::pair<std::string, std::int64_t>, Learned> learned_ ABSL_GUARDED_BY(mutex_);  // by key and version
+  Admission admission_;
 
   std::unique_ptr<LoadPool> pool_;  // last: its end waits for the tasks, which use all of the above
 };

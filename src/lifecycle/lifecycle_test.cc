@@ -601,5 +601,78 @@ TEST(Lifecycle, DeclaredWarmupMustSucceedButZerosNeedNot) {
   EXPECT_EQ(executions, 12) << "two instances, three times two";
 }
 
+std::uint64_t HostBytes(const CoreHarness& core) { return core.ledger.Totals().BytesOf(kHost); }
+
+TEST(Lifecycle, ALoadWithoutRoomWaitsForAVersionOnItsWayOut) {
+  CoreHarness core(With([](Lifecycle::Options& options) { options.load_threads = 1; }));
+  HeldRequest held(core);
+  core.folder.AddModel("old", CopyConfig("fake"));
+  core.folder.AddModel("new", CopyConfig("fake"));
+  ASSERT_TRUE(core.Start().ok());
+  ASSERT_TRUE(core.Load("old").ok());
+  core.ledger.SetBudget(kHost, core.ledger.Totals().memory.at(kHost).now + HostBytes(core) / 2);
+  EXPECT_THAT(Text(core.Load("new")), HasSubstr("of its limit of")) << "nobody is on the way out";
+  EXPECT_EQ(core.StateOf("old"), "1:READY;");
+
+  held.Send(core, "old");
+  absl::Notification unloaded, loaded;
+  core.lifecycle->Unload("old", false, [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    unloaded.Notify();
+  });
+  AwaitState(core, "old", "1:UNLOADING;");
+  core.lifecycle->Load("new", {}, [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    loaded.Notify();
+  });
+  AwaitState(core, "new", "1:LOADING;");
+  held.go.Notify();
+  unloaded.WaitForNotification();
+  loaded.WaitForNotification();
+  EXPECT_EQ(core.StateOf("new"), "1:READY;");
+}
+
+TEST(Lifecycle, LoadsThatFitOnlyOneAfterTheOtherAllSucceed) {
+  CoreHarness core;
+  for (const char* name : {"a", "b", "c", "d"}) core.folder.AddModel(name, CopyConfig("fake"));
+  ASSERT_TRUE(core.Start().ok());
+  ASSERT_TRUE(core.Load("a").ok());
+  const std::uint64_t one = HostBytes(core);
+  ASSERT_TRUE(core.Unload("a").ok());
+  core.ledger.SetBudget(kHost, core.ledger.Totals().memory.at(kHost).now + 4 * one);
+  std::vector<std::thread> callers;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    callers.emplace_back([&core, name] {
+      const absl::Status status = core.Load(name);
+      EXPECT_TRUE(status.ok()) << status;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(HostBytes(core), 4 * one) << "nobody claims any more than is taken";
+}
+
+TEST(Lifecycle, WhatALoadTookIsClaimedByTheNextLoadOfTheSameFiles) {
+  CoreHarness core;
+  core.folder.AddModel("m", CopyConfig("fake"));
+  core.folder.AddModel("other", CopyConfig("fake"));
+  ASSERT_TRUE(core.Start().ok());
+  ASSERT_TRUE(core.Load("m").ok());
+  const std::uint64_t one = HostBytes(core);
+  ASSERT_TRUE(core.Unload("m").ok());
+  const std::uint64_t base = core.ledger.Totals().memory.at(kHost).now;
+  core.ledger.SetBudget(kHost, base + 2 * one);
+  std::uint64_t free = 0;
+  core.script.at_step = [&](std::string_view at, std::string_view) {
+    if (at == "model") free = core.ledger.RoomOn(kHost)->free;
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(core.Load("m").ok());
+  EXPECT_GE(free, one) << "it claims what it took last time, not all that is left";
+  EXPECT_LT(free, 2 * one);
+  ASSERT_TRUE(core.Unload("m").ok());
+  ASSERT_TRUE(core.Load("other").ok());
+  EXPECT_EQ(free, 0u) << "nothing is known of it";
+}
+
 }  // namespace
 }  // namespace tidemark

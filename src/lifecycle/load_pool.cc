@@ -18,13 +18,14 @@ absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platf
                       ->StartThread(
                           "load timer", [self] { self->Timer(); }, [self] { self->Stop(); }, "timer")
                       .status());
-  for (int i = 0; i < std::max(threads, 1); ++i) {
+  for (int i = 0; i <= std::max(threads, 1); ++i) {
+    const bool unloads_only = i == 0;
     RETURN_IF_ERROR(self->scope_
                         ->StartThread(
-                            "load",
-                            [self, &platform] {
+                            unloads_only ? "unload" : "load",
+                            [self, &platform, unloads_only] {
                               platform.LowerThreadPriority();
-                              self->Worker();
+                              self->Worker(unloads_only);
                             },
                             [self] { self->Stop(); }, "load thread")
                         .status());
@@ -45,10 +46,10 @@ void LoadPool::Stop() {
   due_changed_.SignalAll();
 }
 
-void LoadPool::Post(Task task) {
+void LoadPool::Post(Task task, Lane lane) {
   absl::MutexLock lock(&mutex_);
-  tasks_.push_back(std::move(task));
-  work_.Signal();
+  (lane == Lane::kLoads ? loads_ : unloads_).push_back(std::move(task));
+  work_.SignalAll();  // one signal could wake a thread that may not take it
 }
 
 LoadPool::Ticket LoadPool::PostAt(absl::Time when, Task task) {
@@ -68,15 +69,19 @@ void LoadPool::Revoke(const Ticket& ticket) {
   }
 }
 
-void LoadPool::Worker() {
+void LoadPool::Worker(bool unloads_only) {
   for (;;) {
     Task task;
     {
       absl::MutexLock lock(&mutex_);
-      while (tasks_.empty() && !stopping_) work_.Wait(&mutex_);
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      const auto nothing = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return unloads_.empty() && (unloads_only || loads_.empty());
+      };
+      while (nothing() && !stopping_) work_.Wait(&mutex_);
+      if (nothing()) return;
+      std::deque<Task>& lane = unloads_.empty() ? loads_ : unloads_;
+      task = std::move(lane.front());
+      lane.pop_front();
     }
     task();
   }
@@ -91,9 +96,9 @@ void LoadPool::Timer() {
     } else if (next->first.first > absl::Now()) {
       due_changed_.WaitWithDeadline(&mutex_, next->first.first);
     } else {
-      tasks_.push_back(std::move(next->second));
+      unloads_.push_back(std::move(next->second));
       due_.erase(next);
-      work_.Signal();
+      work_.SignalAll();
     }
   }
 }
@@ -115,7 +120,7 @@ void LoadPool::RunAll(std::vector<std::function<void()>> tasks) {
   };
   auto shared = std::make_shared<Shared>();  // last owner: a helper that comes too late to find work
   shared->tasks = std::move(tasks);
-  for (std::size_t i = 1; i < shared->tasks.size(); ++i) Post([shared] { shared->Work(); });
+  for (std::size_t i = 1; i < shared->tasks.size(); ++i) Post([shared] { shared->Work(); }, Lane::kLoads);
   shared->Work();
   absl::MutexLock lock(&shared->mutex);
   shared->mutex.Await(absl::Condition(shared.get(), &Shared::Finished));

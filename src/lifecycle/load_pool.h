@@ -17,8 +17,9 @@
 
 namespace tidemark {
 
-// The threads that run loads, drains and unloads (`--model-load-thread-count`), and one more that runs what is due at a
-// time. First in, first out. Thread-safe. The threads are resident rows of `scope`.
+// The threads that run loads, drains and unloads (`--model-load-thread-count`), one more for drains and unloads alone,
+// since loads may wait for them, and one that posts what is due at a time. First in, first out in each lane, unloads
+// before loads. Thread-safe. The threads are resident rows of `scope`.
 class LoadPool {
  private:
   struct Private {};
@@ -33,8 +34,12 @@ class LoadPool {
   LoadPool(const LoadPool&) = delete;
   LoadPool& operator=(const LoadPool&) = delete;
 
-  void Post(Task task);
-  // Posts the task at `when`, unless it is revoked or the pool ends before.
+  enum class Lane : std::uint8_t {
+    kLoads,    // may block until other tasks of either lane have run
+    kUnloads,  // never blocks
+  };
+  void Post(Task task, Lane lane = Lane::kLoads);
+  // Posts the task at `when`, to the lane of those that never block, unless it is revoked or the pool ends before.
   using Ticket = std::pair<absl::Time, std::uint64_t>;
   Ticket PostAt(absl::Time when, Task task);
   // Forgets a task that is not due yet.
@@ -48,7 +53,7 @@ class LoadPool {
   void RunAll(std::vector<std::function<void()>> tasks);
 
  private:
-  void Worker();
+  void Worker(bool unloads_only);
   void Timer();
   void Stop();
 
@@ -56,7 +61,8 @@ class LoadPool {
   absl::CondVar work_;
   absl::CondVar due_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Task> loads_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Task> unloads_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<Ticket, Task> due_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Scope> scope_;  // last member: its end joins the threads

@@ -25,7 +25,7 @@ class LoadPoolTest : public testing::Test {
 TEST_F(LoadPoolTest, ThreadsAreResidentRowsAndEndWithThePool) {
   const int threads = ReadProcessState().threads;
   auto pool = Make(3);
-  EXPECT_EQ(ledger_.Totals().resident_rows, 4u) << "three and the timer";
+  EXPECT_EQ(ledger_.Totals().resident_rows, 5u) << "three, the one for unloads, and the timer";
   EXPECT_EQ(ledger_.Totals().rows, 0u);
   pool.reset();
   EXPECT_EQ(ledger_.Totals().resident_rows, 0u);
@@ -33,7 +33,7 @@ TEST_F(LoadPoolTest, ThreadsAreResidentRowsAndEndWithThePool) {
 }
 
 TEST_F(LoadPoolTest, PoolThatCannotGetAllItsThreadsLeavesNone) {
-  for (int n = 0; n < 4; ++n) {
+  for (int n = 0; n < 5; ++n) {
     platform_.Arm(Fault::kOnce, n);
     EXPECT_FALSE(LoadPool::Create(ledger_, platform_, 3).ok());
     EXPECT_TRUE(ledger_.Rows().empty());
@@ -110,6 +110,17 @@ TEST_F(LoadPoolTest, TasksOfARunningTaskStillRunAtTheEnd) {
     inside.WaitForNotification();
   }
   EXPECT_TRUE(ran);
+}
+
+TEST_F(LoadPoolTest, UnloadsRunWhileEveryLoadThreadIsBlocked) {
+  auto pool = Make(1);
+  absl::Notification unloaded, loaded;
+  pool->Post([&] {
+    unloaded.WaitForNotification();
+    loaded.Notify();
+  });
+  pool->Post([&] { unloaded.Notify(); }, LoadPool::Lane::kUnloads);
+  loaded.WaitForNotification();
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::Run() {
     result = absl::InternalError("unknown exception");
   }
   if (result.ok()) return result;
+  worth_another_try_ = absl::IsResourceExhausted(result.status()) && permit_.contended();
   RollBack();
   const absl::Status status = parts_.cancel != nullptr && parts_.cancel->cancelled()
                                   ? absl::CancelledError(fmt::format("load cancelled: {}", MessageOf(result.status())))
@@ -86,6 +87,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();
   reservations_.Reset();
+  permit_.End();
   return model;
 }
 
@@ -119,12 +121,19 @@ absl::Status LoadTransaction::Resolve() {
 }
 
 absl::Status LoadTransaction::Reserve() {
-  const std::optional<MemoryEstimate> estimate = backend_->EstimateMemory(artifact_, config_);
-  if (!estimate.has_value()) return absl::OkStatus();
-  for (const auto& [device, bytes] : *estimate) {
-    ASSIGN_OR_RETURN(Reservation claim, parts_.ledger->Reserve(device, bytes, owner_));
-    reservations_.Add(std::move(claim));
+  Admission::Demand demand;
+  demand.what = fmt::format("'{}' version {}", source_.name, version_);
+  demand.devices.push_back(kHost);
+  for (const inference::ModelInstanceGroup& group : config_.instance_group()) {
+    demand.devices.insert(demand.devices.end(), group.gpus().begin(), group.gpus().end());
   }
+  demand.estimate = backend_->EstimateMemory(artifact_, config_);
+  if (!demand.estimate.has_value()) {
+    demand.estimate = parts_.measured;
+    demand.measured = true;
+  }
+  demand.alone = parts_.alone;
+  ASSIGN_OR_RETURN(permit_, parts_.admission->Enter(*parts_.operation, demand, parts_.cancel, reservations_));
   return absl::OkStatus();
 }
 
@@ -185,6 +194,7 @@ void LoadTransaction::RollBack() noexcept {
   model_.scope.reset();
   model_.files.reset();
   reservations_.Reset();
+  permit_.End();
 }
 
 }  // namespace tidemark

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "base/cancel.h"
 #include "inference/instance_scheduler.h"
 #include "inference/model.h"
+#include "lifecycle/admission.h"
 #include "observe/statistics_book.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
@@ -32,8 +34,12 @@ class LoadTransaction {
     BackendRegistry* backends = nullptr;
     BufferPool* buffers = nullptr;
     StatisticsBook* statistics = nullptr;  // may be null
-    CancelFlag* cancel = nullptr;          // outlives the transaction only; may be null
+    Admission* admission = nullptr;
+    Admission::Operation* operation = nullptr;  // outlives the transaction only, like the flag
+    CancelFlag* cancel = nullptr;               // may be null
     bool auto_complete = true;
+    std::optional<MemoryEstimate> measured;  // what the last load of the same files and configuration took at most
+    bool alone = false;                      // begin when no other load runs
   };
 
   // `owner` is the path under which the version's rows stand; no other load has it. `files` holds the temporary
@@ -46,6 +52,9 @@ class LoadTransaction {
 
   // Called once. No exception leaves. After an error the version's rows are gone (or stranded).
   absl::StatusOr<std::unique_ptr<Model>> Run();
+
+  // After Run failed: was it refused memory that others, which were loading or leaving meanwhile, may have given back?
+  bool worth_another_try() const { return worth_another_try_; }
 
  private:
   absl::StatusOr<std::unique_ptr<Model>> RunSteps();
@@ -63,7 +72,9 @@ class LoadTransaction {
   Backend* backend_ = nullptr;
   inference::ModelConfig config_;
   ModelArtifact artifact_;
+  Admission::Permit permit_;
   Reservations reservations_;
+  bool worth_another_try_ = false;
   std::unique_ptr<InstanceScheduler> scheduler_;
   Model::Parts model_;  // the half-built model, in Model's own order
 };
