@@ -2,11 +2,13 @@
 // control of `tidemark audit`. It "serves" identity models: one input and one output of the same type and shape, some
 // backend that exists, and a model file, in the highest version's directory, that begins with 'm' and has 4096 bytes.
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <httplib.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -27,10 +29,11 @@ using tidemark::audit::TextField;
 struct Settings {
   std::string repository;
   int http_port = 0;
-  std::size_t leak_bytes = 0;        // with each failed load
-  std::size_t retain_bytes = 0;      // once, with the first failed load
-  std::size_t leak_descriptors = 0;  // with each failed load
-  int die_after = -1;                // ends without an answer at this failed load, counted from 1
+  std::size_t leak_bytes = 0;         // with each failed load
+  std::size_t retain_bytes = 0;       // once, with the first failed load
+  std::size_t leak_descriptors = 0;   // with each failed load
+  std::size_t leak_device_bytes = 0;  // on GPU 0 with each failed load
+  int die_after = -1;                 // ends without an answer at this failed load, counted from 1
   int die_before_ready = 0;
   std::string wrong_error;     // what a failed load says instead of the reason
   bool accept_faults = false;  // loads succeed whatever the configuration says
@@ -41,6 +44,29 @@ void Leak(std::size_t bytes) {
   if (bytes == 0) return;
   auto* lost = static_cast<volatile char*>(std::malloc(bytes));
   for (std::size_t i = 0; lost != nullptr && i < bytes; i += 64) lost[i] = 'x';
+}
+
+// Memory on GPU 0 that nobody will free, through the driver's own library. Ends the process where there is none.
+void LeakOnDevice(std::size_t bytes) {
+  if (bytes == 0) return;
+  using Init = int (*)(unsigned);
+  using Retain = int (*)(void**, int);
+  using Use = int (*)(void*);
+  using Allocate = int (*)(std::uint64_t*, std::size_t);
+  static void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  static void* context = nullptr;
+  const auto symbol = [](const char* name) { return library == nullptr ? nullptr : dlsym(library, name); };
+  const auto init = reinterpret_cast<Init>(symbol("cuInit"));
+  const auto retain = reinterpret_cast<Retain>(symbol("cuDevicePrimaryCtxRetain"));
+  const auto use = reinterpret_cast<Use>(symbol("cuCtxSetCurrent"));
+  const auto allocate = reinterpret_cast<Allocate>(symbol("cuMemAlloc_v2"));
+  std::uint64_t lost = 0;
+  const bool leaked = init != nullptr && retain != nullptr && use != nullptr && allocate != nullptr && init(0) == 0 &&
+                      (context != nullptr || retain(&context, 0) == 0) && use(context) == 0 &&
+                      allocate(&lost, bytes) == 0;
+  if (leaked) return;
+  fmt::print(stderr, "cannot leak {} bytes on GPU 0\n", bytes);
+  std::_Exit(4);
 }
 
 std::string Field(const TextField& tensor, std::string_view name, std::string_view text) {
@@ -95,6 +121,7 @@ class Models {
     ++failed_;
     if (failed_ == settings_.die_after) _exit(3);
     Leak(settings_.leak_bytes);
+    LeakOnDevice(settings_.leak_device_bytes);
     if (failed_ == 1) Leak(settings_.retain_bytes);
     for (std::size_t i = 0; i < settings_.leak_descriptors; ++i) (void)!dup(STDIN_FILENO);
     const std::string reason = settings_.wrong_error.empty()
@@ -124,6 +151,7 @@ class Models {
 };
 
 int Serve(const Settings& settings) {
+  LeakOnDevice(settings.leak_device_bytes == 0 ? 0 : 1);  // a context, by which NVML knows this process
   httplib::Server server;
   server.new_task_queue = [] { return new httplib::ThreadPool(1); };  // owned by the server; one thread: no locking
   Models models(settings);
@@ -155,6 +183,7 @@ int main(int argc, char** argv) {
   app.add_option("--leak-bytes,--leak", settings.leak_bytes);
   app.add_option("--retain-bytes", settings.retain_bytes);
   app.add_option("--leak-descriptors", settings.leak_descriptors);
+  app.add_option("--leak-device-bytes", settings.leak_device_bytes);
   app.add_option("--die-after", settings.die_after);
   app.add_option("--die-before-ready", settings.die_before_ready);
   app.add_option("--wrong-error", settings.wrong_error);

@@ -1,0 +1,312 @@
+#include "bench/gpu/bare_loop.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <vector>
+
+#include "backends/tensorrt/nvinfer_abi.h"
+#include "platform/cuda.h"
+
+namespace tidemark::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] void Die(const std::string& text) {
+  fmt::print(stderr, "bare loop: {}\n", text);
+  std::exit(1);
+}
+
+void Say(nv::Severity severity, const char* text) {
+  if (severity <= nv::Severity::kError) fmt::print(stderr, "TensorRT: {}\n", text);
+}
+class Log11 final : public nv::Logger11 {
+ public:
+  void log(nv::Severity severity, const char* text) noexcept override { Say(severity, text); }
+};
+class Log10 final : public nv::Logger10 {
+ public:
+  void log(nv::Severity severity, const char* text) noexcept override { Say(severity, text); }
+};
+
+double Microseconds(Clock::duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The median of `count` runs in microseconds, after some that do not count.
+double Time(int count, const std::function<void()>& run) {
+  for (int i = 0; i < std::max(2, count / 20); ++i) run();
+  std::vector<double> times;
+  for (int i = 0; i < count; ++i) {
+    const auto start = Clock::now();
+    run();
+    times.push_back(Microseconds(Clock::now() - start));
+  }
+  return Median(std::move(times));
+}
+
+std::size_t ElementBytes(nv::DataType type) {
+  switch (type) {
+    case nv::DataType::kInt64:
+      return 8;
+    case nv::DataType::kFloat:
+    case nv::DataType::kInt32:
+      return 4;
+    case nv::DataType::kHalf:
+    case nv::DataType::kBf16:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+struct Tensor {
+  std::string name;
+  bool input = false;
+  nv::Dims dims;
+  std::size_t bytes = 0;  // at the profile's maximum
+  std::size_t item_bytes = 0;
+  cuda::Pointer device = 0;
+  void* host = nullptr;
+};
+
+class Loop {
+ public:
+  Loop(const std::string& library, const std::string& cuda_library) {
+    void* driver = dlopen(cuda_library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (driver == nullptr) Die(dlerror());
+    const auto api = cuda::ResolveApi([driver](const char* name) -> absl::StatusOr<void*> {
+      void* symbol = dlsym(driver, name);
+      if (symbol == nullptr) return absl::NotFoundError(name);
+      return symbol;
+    });
+    if (!api.ok()) Die(api.status().ToString());
+    api_ = *api;
+    cuda::Context context = nullptr;
+    Must(api_.init(0), "cuInit");
+    Must(api_.retain_context(&context, 0), "context");
+    Must(api_.set_context(context), "set context");
+    nvinfer_ = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (nvinfer_ == nullptr) Die(dlerror());
+    auto* version = reinterpret_cast<nv::LibraryVersion*>(dlsym(nvinfer_, "getInferLibVersion"));
+    if (version == nullptr) Die("no getInferLibVersion");
+    version_ = version();
+    abi_ = version_ >= 110000 ? &nv::kAbi11 : &nv::kAbi10;
+  }
+
+  void Must(cuda::Result result, const char* what) const {
+    if (result != cuda::kSuccess) Die(fmt::format("{}: {}", what, cuda::ErrorText(api_, result)));
+  }
+
+  void* MakeRuntime() {
+    auto* create = reinterpret_cast<nv::CreateRuntime*>(dlsym(nvinfer_, "createInferRuntime_INTERNAL"));
+    void* logger = abi_->major == 11 ? static_cast<void*>(&log11_) : static_cast<void*>(&log10_);
+    return Sound(create(logger, version_), "createInferRuntime");
+  }
+  void* Deserialize(void* runtime, const std::string& plan) const {
+    return Sound(nv::CallSlot<void*>(nv::ImplOf(runtime), abi_->runtime.deserialize.index,
+                                     static_cast<const void*>(plan.data()), static_cast<std::uint64_t>(plan.size())),
+                 "deserializeCudaEngine");
+  }
+  void* MakeContext(void* engine) const {
+    return Sound(nv::CallSlot<void*>(nv::ImplOf(engine), abi_->engine.create_context.index, nv::Strategy::kStatic),
+                 "createExecutionContext");
+  }
+
+  void Prepare(const std::string& plan) {
+    runtime_ = MakeRuntime();
+    engine_ = Deserialize(runtime_, plan);
+    context_ = MakeContext(engine_);
+    Must(api_.create_stream(&stream_, cuda::kStreamNonBlocking, 0), "stream");
+    void* table = nv::ImplOf(engine_);
+    const auto count = nv::CallSlot<std::int32_t>(table, abi_->engine.tensors.index);
+    std::vector<std::string> names;
+    for (std::int32_t i = 0; i < count; ++i) {
+      names.emplace_back(nv::CallSlot<const char*>(table, abi_->engine.tensor_name.index, i));
+    }
+    for (const std::string& name : names) tensors_.push_back(Describe(table, name));
+    for (Tensor& tensor : tensors_) {
+      Must(api_.allocate(&tensor.device, tensor.bytes), "device memory");
+      Must(api_.allocate_host(&tensor.host, tensor.bytes, cuda::kHostPortable), "pinned memory");
+      if (!nv::CallSlot<bool>(nv::ImplOf(context_), abi_->context.set_address.index, tensor.name.c_str(),
+                              reinterpret_cast<void*>(tensor.device))) {
+        Die("setTensorAddress " + tensor.name);
+      }
+    }
+  }
+
+  // Shapes are those of the inputs' profile with another first dimension where that is free.
+  void SetBatch(std::int64_t batch) {
+    batch_ = batch;
+    for (const Tensor& tensor : tensors_) {
+      if (!tensor.input) continue;
+      nv::Dims dims = tensor.dims;
+      if (free_batch_) dims.d[0] = batch;
+      if (!nv::CallSlot<bool>(nv::ImplOf(context_), abi_->context.set_input_shape.index, tensor.name.c_str(),
+                              static_cast<const nv::Dims*>(&dims))) {
+        Die("setInputShape " + tensor.name);
+      }
+    }
+  }
+
+  std::size_t BytesNow(const Tensor& tensor) const {
+    return free_batch_ ? tensor.item_bytes * static_cast<std::size_t>(batch_) : tensor.bytes;
+  }
+
+  void PutWork() {
+    for (const Tensor& tensor : tensors_) {
+      if (tensor.input) Must(api_.copy_to_device(tensor.device, tensor.host, BytesNow(tensor), stream_), "copy in");
+    }
+    if (!nv::CallSlot<bool>(nv::ImplOf(context_), abi_->context.enqueue.index, static_cast<void*>(stream_))) {
+      Die("enqueueV3");
+    }
+    for (const Tensor& tensor : tensors_) {
+      if (!tensor.input) Must(api_.copy_to_host(tensor.host, tensor.device, BytesNow(tensor), stream_), "copy out");
+    }
+  }
+  void Run() {
+    PutWork();
+    Must(api_.synchronize_stream(stream_), "wait");
+  }
+
+  double GraphMicroseconds(int count) {
+    cuda::Graph graph = nullptr;
+    cuda::GraphExec exec = nullptr;
+    Must(api_.begin_capture(stream_, cuda::kCaptureThreadLocal), "begin capture");
+    PutWork();
+    if (api_.end_capture(stream_, &graph) != cuda::kSuccess) return -1;
+    Must(api_.instantiate(&exec, graph, 0), "instantiate");
+    const double time = Time(count, [&] {
+      Must(api_.launch(exec, stream_), "launch");
+      Must(api_.synchronize_stream(stream_), "wait");
+    });
+    api_.destroy_exec(exec);
+    api_.destroy_graph(graph);
+    return time;
+  }
+
+  // GB/s of the largest input in and the largest output out.
+  std::pair<double, double> Bandwidth() {
+    const auto largest = [&](bool input) {
+      const Tensor* found = nullptr;
+      for (const Tensor& tensor : tensors_) {
+        if (tensor.input == input && (found == nullptr || tensor.bytes > found->bytes)) found = &tensor;
+      }
+      return found;
+    };
+    const Tensor& in = *largest(true);
+    const Tensor& out = *largest(false);
+    const double to = Time(20, [&] {
+      Must(api_.copy_to_device(in.device, in.host, in.bytes, stream_), "copy");
+      Must(api_.synchronize_stream(stream_), "wait");
+    });
+    const double from = Time(20, [&] {
+      Must(api_.copy_to_host(out.host, out.device, out.bytes, stream_), "copy");
+      Must(api_.synchronize_stream(stream_), "wait");
+    });
+    return {static_cast<double>(in.bytes) / to / 1000, static_cast<double>(out.bytes) / from / 1000};
+  }
+
+  // Deserialize, context and deletes in milliseconds, on a warm process.
+  std::string LoadTimes(const std::string& plan, int count) {
+    std::vector<double> deserialize, context, both_gone;
+    for (int i = 0; i < count; ++i) {
+      const auto t0 = Clock::now();
+      void* engine = Deserialize(runtime_, plan);
+      const auto t1 = Clock::now();
+      void* made = MakeContext(engine);
+      const auto t2 = Clock::now();
+      nv::DeleteShell(made);
+      nv::DeleteShell(engine);
+      deserialize.push_back(Microseconds(t1 - t0) / 1000);
+      context.push_back(Microseconds(t2 - t1) / 1000);
+      both_gone.push_back(Microseconds(Clock::now() - t2) / 1000);
+    }
+    return fmt::format(R"({{"deserialize": {:.3f}, "context": {:.3f}, "delete": {:.3f}}})", Median(deserialize),
+                       Median(context), Median(both_gone));
+  }
+
+  bool free_batch() const { return free_batch_; }
+  std::int64_t most() const { return most_; }
+  int version() const { return version_; }
+
+ private:
+  static void* Sound(void* object, const char* what) {
+    if (reinterpret_cast<std::uintptr_t>(object) < nv::kLowestPointer) Die(std::string(what) + " failed");
+    return object;
+  }
+
+  Tensor Describe(void* table, const std::string& name) {
+    Tensor tensor;
+    tensor.name = name;
+    tensor.input = nv::CallSlot<nv::IoMode>(table, abi_->engine.tensor_mode.index, name.c_str()) == nv::IoMode::kInput;
+    const auto type = nv::CallSlot<nv::DataType>(table, abi_->engine.tensor_type.index, name.c_str());
+    tensor.dims = nv::CallSlot<nv::Dims>(table, abi_->engine.tensor_shape.index, name.c_str());
+    if (tensor.dims.rank > 0 && tensor.dims.d[0] < 0 && tensor.input) {
+      const auto most = nv::CallSlot<nv::Dims>(table, abi_->engine.profile_shape.index, name.c_str(), std::int32_t{0},
+                                               nv::Selector::kMax);
+      free_batch_ = true;
+      most_ = most.d[0];
+    }
+    tensor.item_bytes = ElementBytes(type);
+    for (std::int32_t i = 0; i < tensor.dims.rank; ++i) {
+      if (tensor.dims.d[i] >= 0) tensor.item_bytes *= static_cast<std::size_t>(tensor.dims.d[i]);
+    }
+    tensor.bytes = tensor.item_bytes * (free_batch_ ? static_cast<std::size_t>(most_) : 1);
+    return tensor;
+  }
+
+  cuda::Api api_;
+  void* nvinfer_ = nullptr;
+  int version_ = 0;
+  const nv::Abi* abi_ = nullptr;
+  Log11 log11_;
+  Log10 log10_;
+  void* runtime_ = nullptr;
+  void* engine_ = nullptr;
+  void* context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+  std::vector<Tensor> tensors_;
+  bool free_batch_ = false;
+  std::int64_t most_ = 1;
+  std::int64_t batch_ = 1;
+};
+
+}  // namespace
+
+std::string BareLoop(const std::string& plan, const std::string& library, const std::string& cuda, bool quick) {
+  std::ifstream file(plan, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  Loop loop(library, cuda);
+  loop.Prepare(bytes);
+  std::string figures = fmt::format(R"({{"library_version": {}, "loops": [)", loop.version());
+  std::vector<std::int64_t> batches = {1};
+  if (loop.free_batch()) batches = {1, 8, 32, loop.most()};
+  bool first = true;
+  for (const std::int64_t batch : batches) {
+    loop.SetBatch(batch);
+    const int count = quick ? 20 : loop.free_batch() ? 2000 : 60;
+    const double plain = Time(count, [&] { loop.Run(); });
+    const double graph = loop.GraphMicroseconds(count);
+    figures += fmt::format(R"({}{{"batch": {}, "us": {:.2f}, "items_per_second": {:.0f}, "graph_us": {:.2f}}})",
+                           first ? "" : ", ", batch, plain, 1e6 * static_cast<double>(batch) / plain, graph);
+    first = false;
+  }
+  const auto [in, out] = loop.Bandwidth();
+  figures += fmt::format(R"(], "h2d_gb_per_s": {:.2f}, "d2h_gb_per_s": {:.2f}, "load_ms": {}}})", in, out,
+                         loop.LoadTimes(bytes, quick ? 5 : 30));
+  return figures;
+}
+
+}  // namespace tidemark::bench

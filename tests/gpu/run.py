@@ -1,0 +1,615 @@
+#!/usr/bin/env python3
+"""What Tidemark promises about TensorRT, on a real GPU, in one run of a few minutes.
+
+    run.py PART --work FOLDER --out FOLDER [--fake FOLDER]
+
+PART is `lean` (TensorRT 11 by its lean runtime: answers, the reported scenario, cycles, the sweep, memory, traffic,
+speed) or `trt10` (TensorRT 10.6: convolutions and real models). FOLDER holds what tests/gpu/prepare.sh made. Results
+go to results-PART.json, which is written after every section, and reports beside it. With --fake the same run is
+rehearsed with the fake libraries of a build tree, and plans of their kind. Standard library only.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+import plans
+from served import Nvml, Server
+
+MIB = 1 << 20
+FAULT = "unexpected datatype TYPE_FP32 for inference output 'OUTPUT', expecting TYPE_INT32"
+
+
+class Check(Exception):
+    """A promise that was not kept."""
+
+
+def expect(condition, text):
+    if not condition:
+        raise Check(text)
+
+
+class Run:
+    def __init__(self, options):
+        self.work, self.out, self.part = options.work.resolve(), options.out.resolve(), options.part
+        self.fake = options.fake.resolve() if options.fake else None
+        self.quick = options.quick
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.scratch = self.work / ("scratch-" + self.part)
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self.scratch.mkdir(parents=True)
+        self.bin = pathlib.Path(options.bin).resolve() if options.bin else self.work / "bin"
+        self.env = dict(os.environ)
+        paths = [str(self.work / "lib")] if (self.work / "lib").is_dir() else []
+        if self.fake:
+            paths.insert(0, str(self.fake))
+            self.env["FAKE_GPU_STATE"] = os.environ["FAKE_GPU_STATE"]
+        self.env["LD_LIBRARY_PATH"] = ":".join(paths + [p for p in [os.environ.get("LD_LIBRARY_PATH")] if p])
+        self.version = (11, 2, 1, 2) if self.part == "lean" else (10, 6, 0, 26)
+        self.plans = self.work / ("plans" if self.part == "lean" else "plans-10.6")
+        self.options = [] if self.fake else [f"--backend-config=tensorrt,library={self.work / 'trt' / self.library_name()}"]
+        self.results = {"format": "tidemark-gpu", "version": 1, "part": self.part, "sections": {}}
+
+    def library_name(self):
+        return "libnvinfer_lean.so.11" if self.part == "lean" else "libnvinfer.so.10"
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def repository(self, name):
+        folder = self.scratch / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def plan_bytes(self, name):
+        """Of plans/NAME.plan; None where it does not exist."""
+        if self.fake:
+            return plans.fake_plan(name.split(".")[0], self.version)
+        path = self.plans / f"{name}.plan"
+        return path.read_bytes() if path.exists() else None
+
+    def add_model(self, repository, model, plan, config=""):
+        content = self.plan_bytes(plan)
+        if content is None:
+            return False
+        folder = repository / model
+        (folder / "1").mkdir(parents=True, exist_ok=True)
+        (folder / "1" / "model.plan").write_bytes(content)
+        (folder / "config.pbtxt").unlink(missing_ok=True)
+        if config:
+            (folder / "config.pbtxt").write_text(config)
+        return True
+
+    def serve(self, repository, *options, name="server"):
+        return Server(self.bin / "tidemark", repository, [*self.options, *options], self.env, self.scratch / name)
+
+    def run(self, command, **more):
+        return subprocess.run([str(word) for word in command], env=self.env, capture_output=True, text=True,
+                              errors="replace", **more)
+
+    def section(self, name, function):
+        start = time.monotonic()
+        entry = {"outcome": "passed"}
+        self.results["sections"][name] = entry
+        try:
+            entry["figures"] = function() or {}
+        except Check as broken:
+            entry.update(outcome="failed", text=str(broken))
+        except Exception:  # a section that breaks must not take the others with it
+            entry.update(outcome="broken", text=traceback.format_exc()[-3000:])
+        entry["seconds"] = round(time.monotonic() - start, 2)
+        print(f"{name}: {entry['outcome']} in {entry['seconds']} s {entry.get('text', '')}", flush=True)
+        self.write()
+
+    def write(self):
+        text = json.dumps(self.results, indent=1)
+        (self.out / f"results-{self.part}.json").write_text(text)
+
+    def good_config(self):
+        return {"platform": "tensorrt_plan", "max_batch_size": 0,
+                "input": [{"name": "INPUT", "data_type": "TYPE_FP32", "dims": [16777216]}],
+                "output": [{"name": "OUTPUT", "data_type": "TYPE_FP32", "dims": [16777216]}]}
+
+    def bad_config(self):
+        config = self.good_config()
+        config["output"][0]["data_type"] = "TYPE_INT32"
+        return config
+
+    def identity_pbtxt(self):
+        return (plans.PLATFORM + "max_batch_size: 0\ninput { name: \"INPUT\" data_type: TYPE_FP32 dims: 16777216 }\n"
+                "output { name: \"OUTPUT\" data_type: TYPE_FP32 dims: 16777216 }\n")
+
+    # --- sections ----------------------------------------------------------------------------------------------------
+
+    def environment(self):
+        facts = {"kernel": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver()),
+                 "cpus": os.cpu_count(), "library": self.library_name(), "fake": bool(self.fake)}
+        nvml = Nvml()
+        facts["gpu"] = nvml.text("nvmlDeviceGetName")
+        facts["driver"] = nvml.text("nvmlSystemGetDriverVersion")
+        version = self.run([self.bin / "tidemark", "--version"])
+        facts["tidemark"] = (version.stdout or version.stderr).strip()[:200]
+        return facts
+
+    def check_plan(self, server, repository, name):
+        """Loads the plan, compares every answer, unloads. Returns a short text of what was done."""
+        family = name.split(".")[0]
+        configurations, make, shapes = plans.FAMILIES[family]
+        model = name.replace(".", "_")
+        text = ""
+        for config in configurations:
+            if not self.add_model(repository, model, name, config):
+                return "no such plan"
+            text = server.load(model)
+            if not text:
+                break
+        expect(not text, f"{name}: load refused: {text}")
+        for shape in shapes:
+            inputs, expected = make(shape)
+            outputs = server.infer(model, inputs)
+            for output, (its_shape, data) in expected.items():
+                datatype, got_shape, got = outputs[output]
+                if isinstance(data, dict):
+                    data = data[datatype]
+                expect(got_shape == list(its_shape), f"{name} {shape}: {output} has shape {got_shape}, not {its_shape}")
+                expect(got == data, f"{name} {shape}: {output} differs in the first bytes {got[:32].hex()} / {data[:32].hex()}")
+        text = server.unload(model)
+        expect(not text, f"{name}: unload: {text}")
+        return f"{len(shapes)} shapes exact"
+
+    def answers(self, names):
+        repository, done, failures = self.repository("answers"), {}, []
+        with self.serve(repository, name="answers-server") as server:
+            for name in names:
+                try:
+                    done[name] = self.check_plan(server, repository, name)
+                except (Check, RuntimeError, KeyError) as broken:
+                    done[name] = "FAILED: " + str(broken)
+                    failures.append(done[name])
+                    server.unload(name.replace(".", "_"))
+                    if server.process.poll() is not None:
+                        raise Check(f"the server died at {name}: {server.log()[-1500:]}") from broken
+        self.results["answers"] = done
+        expect(not failures, "; ".join(failures)[:3000])
+        return {"plans": len([text for text in done.values() if text.endswith("exact")]), "of": len(done)}
+
+    def fp8(self):
+        """A type that the protocol has no name for is refused by name."""
+        repository = self.repository("fp8")
+        if not self.add_model(repository, "fp8", "type_fp8.vconly"):
+            return {"note": "no plan"}
+        with self.serve(repository, name="fp8-server") as server:
+            text = server.load("fp8")
+            expect("FP8" in text.upper(), f"expected a refusal that names FP8, got: {text or 'a successful load'}")
+            return {"text": text[:500]}
+
+    def audit(self, name, spawn, probe, repository, model, extra=(), cycles=6):
+        out = self.scratch / name
+        answer = self.run([self.bin / "tidemark", "audit", "--spawn", spawn, "--repository", repository, "--model", model,
+                           "--probe", probe, "--baseline", 3, "--cycles", cycles, "--fault", "output-datatype",
+                           "--plain", "-o", out, *extra], timeout=400)
+        results = json.loads((out / "results.json").read_text()) if (out / "results.json").exists() else {}
+        for file in ("report.html", "results.json"):
+            if (out / file).exists():
+                shutil.copyfile(out / file, self.out / f"{name}-{file}")
+        return answer, results
+
+    def scenario(self):
+        repository = self.repository("scenario")
+        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        spawn = " ".join([str(self.bin / "tidemark"), "--model-repository={repository}", "--http-port={http_port}",
+                          *self.options])
+        answer, results = self.audit("audit", spawn, "gpu:0", repository, "identity")
+        verdict = results.get("verdict", {})
+        figures = {"headline": verdict.get("headline"), "exit_code": answer.returncode,
+                   "device": results.get("environment", {}).get("machine", {}).get("gpu")}
+        for judgement in verdict.get("judgements", []):
+            figures[judgement["quantity"]] = {key: judgement.get(key) for key in
+                                              ("mark", "final", "above_mark", "growth_per_failed_cycle")}
+        failed = [cycle for cycle in results.get("cycles", []) if cycle["phase"] == "failed"]
+        figures["failed_text"] = failed[0]["load_text"][:400] if failed else None
+        figures["load_seconds"] = [round(cycle["load_seconds"], 4) for cycle in results.get("cycles", [])]
+        expect(answer.returncode == 0, f"the audit says {figures['headline']}: {answer.stderr[-1500:]} {answer.stdout[-500:]}")
+        expect(failed and all(FAULT in cycle["load_text"] for cycle in failed), f"another error: {figures['failed_text']}")
+        return figures
+
+    def control(self):
+        """The same audit of a server that leaks device memory must say leak."""
+        repository = self.repository("control")
+        (repository / "identity" / "1").mkdir(parents=True, exist_ok=True)
+        (repository / "identity" / "1" / "model.bin").write_bytes(b"m" * 4096)
+        (repository / "identity" / "config.pbtxt").write_text(
+            'backend: "identity"\ninput { name: "INPUT0" data_type: TYPE_FP32 dims: 16 }\n'
+            'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 }\n')
+        spawn = " ".join([str(self.bin / "tidemark-leaky-server"), "--repository", "{repository}", "--http-port", "{http_port}",
+                          "--leak-bytes", "0", "--leak-device-bytes", str(66 * MIB)])
+        answer, results = self.audit("control", spawn, "gpu:0", repository, "identity")
+        headline = results.get("verdict", {}).get("headline")
+        expect(answer.returncode == 1, f"exit {answer.returncode}, {headline}: {answer.stderr[-1500:]}")
+        return {"headline": headline}
+
+    def cycles(self):
+        """Failed and good loads over HTTP: NVML's figure of the process must not move."""
+        count = 20 if self.quick else 200
+        repository = self.repository("cycles")
+        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        self.add_model(repository, "addsub", "addsub.vconly")
+        inputs, expected = plans.FAMILIES["addsub"][1]([7, 16])
+        nvml, figures = Nvml(), {}
+        with self.serve(repository, name="cycles-server") as server:
+            pid = server.process.pid
+
+            def good():
+                for model in ("identity", "addsub"):
+                    text = server.load(model)
+                    expect(not text, f"load of {model}: {text}")
+                outputs = server.infer("addsub", inputs)
+                expect(outputs["OUTPUT1"][2] == expected["OUTPUT1"][1], "another answer")
+                for model in ("identity", "addsub"):
+                    text = server.unload(model)
+                    expect(not text, f"unload of {model}: {text}")
+
+            def failed():
+                text = server.load("identity", self.bad_config())
+                expect(FAULT in text, f"another error: {text or 'none'}")
+
+            def settled():
+                return nvml.process_bytes(pid), self.host_figures(pid)
+
+            for _ in range(3):
+                good()
+                failed()
+            mark, host_mark = settled()
+            expect(mark, "NVML does not list the server")
+            for name, cycle in (("failed", failed), ("good", good)):
+                values, times = [], []
+                for _ in range(count):
+                    start = time.monotonic()
+                    cycle()
+                    times.append(time.monotonic() - start)
+                    values.append(nvml.process_bytes(pid))
+                host = self.host_figures(pid)
+                figures[name] = {"cycles": count, "mark": mark, "last": values[-1], "highest": max(values),
+                                 "slope_bytes_per_cycle": slope(values), "median_seconds": round(statistics.median(times), 5),
+                                 "anonymous_growth": host["anonymous"] - host_mark["anonymous"],
+                                 "descriptors": [host_mark["descriptors"], host["descriptors"]],
+                                 "threads": [host_mark["threads"], host["threads"]]}
+                expect(figures[name]["slope_bytes_per_cycle"] == 0, f"{name} loads: {figures[name]}")
+                expect(values[-1] <= mark, f"{name} loads end above the mark: {figures[name]}")
+                expect(host["threads"] == host_mark["threads"] and host["descriptors"] == host_mark["descriptors"],
+                       f"{name} loads: {figures[name]}")
+            status, memory = server.get("/v2/memory")
+            if status == 200:
+                figures["memory_api"] = trim_text(memory)
+        return figures
+
+    @staticmethod
+    def host_figures(pid):
+        proc = pathlib.Path(f"/proc/{pid}")
+        anonymous = next((int(line.split()[1]) * 1024 for line in (proc / "smaps_rollup").read_text().splitlines()
+                          if line.startswith("Anonymous:")), 0)
+        sockets = 0
+        entries = list((proc / "fd").iterdir())
+        for entry in entries:
+            try:
+                sockets += os.readlink(entry).startswith("socket:")
+            except OSError:
+                pass
+        return {"anonymous": anonymous, "descriptors": len(entries) - sockets, "threads": len(list((proc / "task").iterdir()))}
+
+    def traffic(self):
+        """Reloads while eight clients ask: nobody notices."""
+        repository = self.repository("traffic")
+        self.add_model(repository, "addsub", "addsub.vconly")
+        inputs, expected = plans.FAMILIES["addsub"][1]([1, 16])
+        stop, asked, errors = threading.Event(), [0] * 8, []
+        with self.serve(repository, name="traffic-server") as server:
+            text = server.load("addsub")
+            expect(not text, text)
+
+            def client(number):
+                connection = server.connect()
+                while not stop.is_set():
+                    try:
+                        outputs = server.infer("addsub", inputs, connection)
+                        if outputs["OUTPUT0"][2] != expected["OUTPUT0"][1]:
+                            errors.append("another answer")
+                        asked[number] += 1
+                    except Exception as broken:  # whatever a client can see counts
+                        errors.append(str(broken)[:300])
+                connection.close()
+
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                clients = [pool.submit(client, i) for i in range(8)]
+                reloads = []
+                for i in range(4 if self.quick else 20):
+                    if i % 4 == 3:
+                        os.utime(repository / "addsub" / "1" / "model.plan")
+                        bad = server.load("addsub", {"platform": "tensorrt_plan", "max_batch_size": 64, "input": [
+                            {"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [16]}]})
+                        expect(bad, "a bad configuration was taken")
+                        continue
+                    (repository / "addsub" / "1" / "model.plan").write_bytes(self.plan_bytes("addsub.vconly"))
+                    start = time.monotonic()
+                    text = server.load("addsub", {"platform": "tensorrt_plan", "max_batch_size": 64 - i})
+                    reloads.append(time.monotonic() - start)
+                    expect(not text, f"reload {i}: {text}")
+                stop.set()
+                for each in clients:
+                    each.result()
+        expect(not errors, f"{len(errors)} of {sum(asked)} requests failed: {errors[:3]}")
+        return {"requests": sum(asked), "reloads": len(reloads), "reload_median_seconds": round(statistics.median(reloads), 4)}
+
+    def memory_limit(self):
+        """A budget refuses a load with figures, leaves nothing, and the neighbour serves on."""
+        repository = self.repository("limit")
+        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        self.add_model(repository, "addsub", "addsub.vconly")
+        inputs, expected = plans.FAMILIES["addsub"][1]([7, 16])
+        nvml = Nvml()
+        with self.serve(repository, f"--memory-limit=gpu:0:{64 * MIB}", name="limit-server") as server:
+            text = server.load("addsub")
+            expect(not text, f"addsub within the budget: {text}")
+            before = nvml.process_bytes(server.process.pid)
+            texts = [server.load("identity") for _ in range(5)]
+            expect(all(texts), "a load beyond the budget was taken")
+            after = nvml.process_bytes(server.process.pid)
+            expect(after <= before + 2 * MIB, f"refused loads left {after - before} bytes")
+            outputs = server.infer("addsub", inputs)
+            expect(outputs["OUTPUT0"][2] == expected["OUTPUT0"][1], "another answer")
+            return {"text": texts[0][:600], "left_bytes": after - before}
+
+    def out_of_memory(self):
+        """A device that is really full: the load fails, the neighbour serves, and once there is room all works."""
+        repository = self.repository("oom")
+        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        self.add_model(repository, "addsub", "addsub.vconly")
+        inputs, expected = plans.FAMILIES["addsub"][1]([64, 16])
+        figures = {}
+        with self.serve(repository, name="oom-server") as server:
+            text = server.load("addsub")
+            expect(not text, text)
+            # The hog is a process of its own: what it leaves, it leaves.
+            hog = subprocess.Popen([sys.executable, pathlib.Path(__file__).parent / "hog.py", str(48 * MIB)],
+                                   env=self.env | {"PYTHONPATH": str(pathlib.Path(__file__).parent)},
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                figures["free_bytes"] = int(hog.stdout.readline())
+                pid = server.process.pid
+                before = Nvml().process_bytes(pid)
+                texts = [server.load("identity") for _ in range(3)]
+                expect(all(texts), "a load on a full device was taken")
+                figures["text"] = texts[0][:600]
+                figures["left_bytes"] = Nvml().process_bytes(pid) - before
+                outputs = server.infer("addsub", inputs)
+                expect(outputs["OUTPUT0"][2] == expected["OUTPUT0"][1], "the neighbour gives another answer")
+            finally:
+                hog.communicate("end\n", timeout=60)
+            text = server.load("identity")
+            expect(not text, f"with room again: {text}")
+            inputs, expected = plans.FAMILIES["identity"][1]([16777216])
+            expect(server.infer("identity", inputs)["OUTPUT"][2] == expected["OUTPUT"][1], "another answer")
+            ready = server.get("/v2/health/ready")[0]
+            expect(ready == 200, "the server is not ready after an out of memory")
+        expect(figures["left_bytes"] <= 2 * MIB, f"refused loads left {figures['left_bytes']} bytes")
+        return figures
+
+    def instances(self):
+        """Two instances, eight clients: every answer exact."""
+        repository = self.repository("instances")
+        config = plans.PLATFORM + "max_batch_size: 64\ninstance_group { kind: KIND_GPU count: 2 gpus: 0 }\n"
+        self.add_model(repository, "addsub", "addsub.vconly", config)
+        return self.hammer(repository, "addsub", "instances-server")
+
+    def graphs(self):
+        """CUDA graphs on and off: the same answers; and what they cost and bring."""
+        figures = {}
+        for name, graphs in (("off", False), ("on", True)):
+            repository = self.repository("graphs-" + name)
+            config = plans.PLATFORM + "max_batch_size: 64\n" + ("optimization { cuda { graphs: true } }\n" if graphs else "")
+            self.add_model(repository, "addsub", "addsub.vconly", config)
+            figures[name] = self.hammer(repository, "addsub", f"graphs-{name}-server")
+        return figures
+
+    def hammer(self, repository, model, name):
+        cases = [plans.FAMILIES[model][1]([n, 16]) for n in (1, 2, 7, 33, 64)]
+        total = 200 if self.quick else 4000
+        with self.serve(repository, name=name) as server:
+            text = server.load(model)
+            expect(not text, text)
+
+            def client(number):
+                connection = server.connect()
+                for i in range(total // 8):
+                    inputs, expected = cases[(i + number) % len(cases)]
+                    outputs = server.infer(model, inputs, connection)
+                    for output, (_, data) in expected.items():
+                        expect(outputs[output][2] == data, f"client {number}, request {i}: {output} differs")
+                connection.close()
+
+            start = time.monotonic()
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                for each in [pool.submit(client, i) for i in range(8)]:
+                    each.result()
+            seconds = time.monotonic() - start
+            expect(not server.unload(model), "the unload was refused")
+            return {"requests": total, "per_second_by_python_clients": round(total / seconds)}
+
+    def core(self):
+        """The sweep, the cycles and the flush inside one process: tests/gpu/gpu_test.cc."""
+        program = self.bin / "tidemark_gpu_test"
+        output = self.scratch / "gpu_test.json"
+        env = dict(self.env)
+        if not self.fake:
+            env |= {"TIDEMARK_GPU_LIBRARY": str(self.work / "trt" / self.library_name()), "TIDEMARK_GPU_PLANS": str(self.plans)}
+        answer = subprocess.run([str(program), f"--gtest_output=json:{output}"], env=env, capture_output=True, text=True,
+                                errors="replace", timeout=300)
+        (self.out / f"gpu_test-{self.part}.log").write_text(answer.stdout[-200000:] + answer.stderr[-50000:])
+        document = json.loads(output.read_text()) if output.exists() else {"testsuites": []}
+        figures, failed = {}, []
+        for suite in document["testsuites"]:
+            for test in suite["testsuite"]:
+                name = f"{suite['name']}.{test['name']}"
+                known = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param",
+                         "type_param", "failures"}
+                figures[name] = {"result": "failed" if "failures" in test else test["result"].lower(), "time": test["time"],
+                                 **{key: value for key, value in test.items() if key not in known}}
+                if "failures" in test:
+                    failed.append(f"{name}: {test['failures'][0]['failure'][:600]}")
+        expect(answer.returncode == 0 and document["testsuites"], f"exit {answer.returncode}: {failed[:4]} {answer.stderr[-800:]}")
+        return figures
+
+    def real_models(self):
+        """Magika and PP-OCR detection, their answers beside ONNX Runtime's (precomputed by prepare.sh)."""
+        expected = self.work / "expected"
+        cases = json.loads((expected / "cases.json").read_text()) if (expected / "cases.json").exists() else []
+        repository, figures = self.repository("real"), {}
+        with self.serve(repository, name="real-server") as server:
+            for case in cases:
+                if not self.add_model(repository, case["model"], case["model"], case.get("config", "")):
+                    continue
+                text = server.load(case["model"])
+                expect(not text, f"{case['model']}: {text}")
+                inputs = [(i["name"], i["datatype"], i["shape"], (expected / i["file"]).read_bytes()) for i in case["inputs"]]
+                start = time.monotonic()
+                outputs = server.infer(case["model"], inputs)
+                seconds = time.monotonic() - start
+                for output in case["outputs"]:
+                    _, shape, got = outputs[output["name"]]
+                    expect(shape == output["shape"], f"{case['model']}: shape {shape}, not {output['shape']}")
+                    want = memoryview((expected / output["file"]).read_bytes()).cast("f")
+                    got = memoryview(got).cast("f")
+                    worst = max(abs(a - b) for a, b in zip(got, want))
+                    figures[f"{case['model']} {shape}"] = {"largest_difference": worst, "largest_value": max(map(abs, want)),
+                                                           "seconds": round(seconds, 4)}
+                    expect(worst <= case["tolerance"], f"{case['model']}: differs by {worst}")
+                expect(not server.unload(case["model"]), "the unload was refused")
+        expect(figures, "no case was run")
+        return figures
+
+    def speed(self):
+        """bench/gpu: the bare loop and the server over the same plan, in one run."""
+        figures = {}
+        bare = self.bin / "tidemark_gpu_bench"
+        if bare.exists():
+            library = [] if self.fake else ["--library", self.work / "trt" / self.library_name()]
+            for plan in ("addsub.vconly", "identity.vconly"):
+                content = self.plan_bytes(plan)
+                path = self.scratch / (plan + ".plan")
+                path.write_bytes(content)
+                answer = self.run([bare, "bare", "--plan", path, *library, *(["--quick"] if self.quick else [])], timeout=120)
+                expect(answer.returncode == 0, f"bare {plan}: {answer.stderr[-800:]}")
+                figures["bare " + plan] = json.loads(answer.stdout)
+        repository = self.repository("speed")
+        self.add_model(repository, "addsub", "addsub.vconly", plans.PLATFORM + "max_batch_size: 64\n")
+        self.add_model(repository, "graphs", "addsub.vconly",
+                       plans.PLATFORM + "max_batch_size: 64\noptimization { cuda { graphs: true } }\n")
+        self.add_model(repository, "batching", "addsub.vconly", plans.PLATFORM + "max_batch_size: 64\n"
+                       "dynamic_batching { }\ninstance_group { kind: KIND_GPU count: 2 }\n")
+        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        with self.serve(repository, name="speed-server") as server:
+            figures["load_unload_ms"] = {}
+            for model in ("addsub", "identity"):
+                times = []
+                for _ in range(10):
+                    start = time.monotonic()
+                    text = server.load(model) or server.unload(model)
+                    expect(not text, text)
+                    times.append(time.monotonic() - start)
+                figures["load_unload_ms"][model] = round(statistics.median(times) * 1000, 2)
+            for model, connections in (("addsub", (1, 8, 32)), ("graphs", (1,)), ("batching", (1, 8, 32, 128)), ("identity", (1, 4))):
+                text = server.load(model)
+                expect(not text, text)
+                before = server.get(f"/v2/models/{model}/stats")[1]
+                for count in connections if bare.exists() else ():
+                    shape = "1,16" if model != "identity" else "16777216"
+                    names = "INPUT0,INPUT1" if model != "identity" else "INPUT"
+                    answer = self.run([bare, "load", "--port", server.port, "--model", model, "--inputs", names, "--shape", shape,
+                                       "--connections", count, "--seconds", 1 if self.quick else 4], timeout=120)
+                    expect(answer.returncode == 0, f"{model} x {count}: {answer.stderr[-800:]}")
+                    figures[f"{model} x {count}"] = json.loads(answer.stdout) | {"cpu_seconds": cpu_seconds(server.process.pid)}
+                del before
+                server.unload(model)
+        return figures
+
+    # --- the parts ---------------------------------------------------------------------------------------------------
+
+    def plan_names(self):
+        if self.fake:
+            return [name for name in plans.FAMILIES if plans.fake_plan(name)]
+        # What the lean runtime has runners for (tests/gpu/README.md); the others are the full library's.
+        skipped = {"identity.hw", "type_int32.plain", "shapein.plain", "type_fp8.plain", "type_fp8.vconly"} if self.part == "lean" else set()
+        names = sorted(path.name[:-5] for path in self.plans.glob("*.plan"))
+        return [name for name in names if name.split(".")[0] in plans.FAMILIES and name not in skipped]
+
+    def main(self):
+        self.section("environment", self.environment)
+        self.section("answers", lambda: self.answers(self.plan_names()))
+        if self.part == "lean":
+            self.section("scenario", self.scenario)
+            self.section("control", self.control)
+            self.section("core", self.core)
+            self.section("cycles", self.cycles)
+            self.section("speed", self.speed)
+            self.section("traffic", self.traffic)
+            self.section("instances", self.instances)
+            self.section("graphs", self.graphs)
+            self.section("memory_limit", self.memory_limit)
+            self.section("out_of_memory", self.out_of_memory)
+            self.section("fp8", self.fp8)
+        else:
+            self.section("real_models", self.real_models)
+            self.section("scenario", self.scenario)
+            self.section("graphs", self.graphs)
+        outcomes = [entry["outcome"] for entry in self.results["sections"].values()]
+        passed = outcomes.count("passed")
+        print(f"{passed} passed, {len(outcomes) - passed} failed", flush=True)
+        return 0 if passed == len(outcomes) else 1
+
+
+def slope(values):
+    """Theil-Sen's slope of the values over their index."""
+    step = max(1, len(values) // 60)
+    points = list(enumerate(values))[::step]
+    return statistics.median((b - a) / (j - i) for k, (i, a) in enumerate(points) for j, b in points[k + 1:])
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def trim_text(document, limit=4000):
+    text = json.dumps(document)
+    return document if len(text) <= limit else text[:limit]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["lean", "trt10"])
+    parser.add_argument("--work", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--bin", help="where the programs are (WORK/bin)")
+    parser.add_argument("--fake", type=pathlib.Path, help="the folder of the fake libraries")
+    parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    options = parser.parse_args()
+    if options.fake and "FAKE_GPU_STATE" not in os.environ:
+        # The loader reads LD_LIBRARY_PATH once, at the start: begin again with it, for NVML in this process.
+        options.work.mkdir(parents=True, exist_ok=True)
+        os.environ["FAKE_GPU_STATE"] = str((options.work / "gpu-state").resolve())
+        os.environ["LD_LIBRARY_PATH"] = str(options.fake.resolve())
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+    return Run(options).main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
