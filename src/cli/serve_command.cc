@@ -4,8 +4,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 
 #include "base/log.h"
@@ -16,12 +18,23 @@
 namespace tidemark {
 namespace {
 
-sigset_t StopSignals() {
+sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
   return signals;
+}
+
+// Waits for SIGINT or SIGTERM. Meanwhile certificates and API keys are read again: on SIGHUP, and when their files change.
+int AwaitStop(Server& server, const sigset_t& signals) {
+  constexpr timespec kLook{.tv_sec = 2, .tv_nsec = 0};
+  for (;;) {
+    const int signal = sigtimedwait(&signals, nullptr, &kLook);
+    if (signal == SIGINT || signal == SIGTERM) return signal;
+    if (signal == SIGHUP || errno == EAGAIN) server.ReloadSecrets(/*all=*/signal == SIGHUP);
+  }
 }
 
 // What a second signal reaches. Set once, before the handler is.
@@ -54,7 +67,7 @@ int ServeMain(std::span<char* const> args, std::span<const NamedBackendFactory> 
     return 1;
   }
   // Every thread inherits this: the signals wait for this thread to ask.
-  const sigset_t signals = StopSignals();
+  const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
 
@@ -68,8 +81,7 @@ int ServeMain(std::span<char* const> args, std::span<const NamedBackendFactory> 
     fmt::print(stderr, "error: creating server: {} - {}\n", TritonCodeName(status.code()), MessageOf(status));
     return 1;
   }
-  int signal = 0;
-  sigwait(&signals, &signal);
+  const int signal = AwaitStop(**server, signals);
   LOG_INFO("signal {} received; a second one ends the process at once", signal);
   stopping_server = server->get();
   std::signal(SIGINT, ExitAtOnce);

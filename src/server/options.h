@@ -12,17 +12,12 @@
 #include "absl/status/statusor.h"
 #include "backend/backend.h"
 #include "base/log.h"
+#include "frontend/access_policy.h"
+#include "frontend/tls.h"
 #include "lifecycle/lifecycle.h"
 #include "resource/ledger.h"
 
 namespace tidemark {
-
-// One `--http-restricted-api=<category>[,…]:<key>=<value>`.
-struct RestrictedApi {
-  std::vector<std::string> categories;
-  std::string key;
-  std::string value;
-};
 
 // What `tidemark serve` was told: Triton's options by their names and defaults, and a few of our own.
 struct ServerOptions {
@@ -42,8 +37,11 @@ struct ServerOptions {
   std::uint64_t http_max_input_size = 67108864;
   std::string http_unix_socket;  // ours; empty: none
   std::string http_port_file;    // ours: the bound port is written here, for those who asked for port 0
-  std::vector<RestrictedApi> http_restricted;
   std::string http_header_forward_pattern;
+  bool http_use_tls = false;  // ours, with the next
+  TlsOptions http_tls;
+
+  AccessPolicy::Options access;
 
   std::uint64_t host_memory_limit = 0;                  // ours; 0: none
   std::map<DeviceId, std::uint64_t> memory_limits;      // ours: budgets of devices (kHost, too)

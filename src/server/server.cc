@@ -104,19 +104,18 @@ absl::Status Server::StartHttp() {
     loops.push_back(loop.get());
     loops_.push_back(std::move(loop));
   }
+  RETURN_IF_ERROR(BuildAccess());
   HttpRoutesOptions routes;
   routes.server_name = options_.id;
   routes.server_version = TIDEMARK_VERSION;
   routes.max_input_bytes = options_.http_max_input_size;
-  for (const RestrictedApi& api : options_.http_restricted) {
-    for (const std::string& category : api.categories) routes.restricted[category] = {api.key, api.value};
-  }
   routes.header_forward_pattern = options_.http_header_forward_pattern;
   ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(
                                 std::move(routes),
                                 HttpRoutes::Parts{.registry = registry_.get(),
                                                   .lifecycle = lifecycle_.get(),
                                                   .buffers = buffers_.get(),
+                                                  .access = access_.get(),
                                                   .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
                                                     pool->Post(std::move(task));
                                                   }}));
@@ -126,7 +125,9 @@ absl::Status Server::StartHttp() {
   if (options_.allow_http) http.port = options_.http_port;
   http.reuse_port = options_.reuse_http_port;
   http.unix_path = options_.http_unix_socket;
-  ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), std::move(loops), routes_.get(), buffers_.get()));
+  http.tls = http_tls_.get();
+  ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), loops, routes_.get(), buffers_.get()));
+  RETURN_IF_ERROR(OpenControlDoor(loops));
   loop_threads_ = std::make_unique<Scope>(*ledger_, *platform_, "server/event loops",
                                           Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
   for (const auto& loop : loops_) {
@@ -137,6 +138,7 @@ absl::Status Server::StartHttp() {
                         .status());
   }
   http_->Start();
+  if (control_http_ != nullptr) control_http_->Start();
   if (options_.allow_http) LOG_INFO("Started HTTPService at {}:{}", options_.http_address, http_->port());
   if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
   WritePortFile();
@@ -167,14 +169,19 @@ absl::Status Server::Stop() {
   RETURN_IF_ERROR(lifecycle_->Stop(deadline));
   const absl::Duration left = std::max(deadline - absl::Now(), absl::Seconds(1));
   http_->Stop(std::chrono::milliseconds(absl::ToInt64Milliseconds(left)));
+  if (control_http_ != nullptr) control_http_->Stop(std::chrono::seconds(1));
   return absl::OkStatus();
 }
 
 Server::~Server() {
   if (http_ != nullptr) http_->Stop(std::chrono::milliseconds(0));
+  if (control_http_ != nullptr) control_http_->Stop(std::chrono::milliseconds(0));
   loop_threads_.reset();
+  control_http_.reset();
   http_.reset();
   routes_.reset();
+  http_tls_.reset();
+  access_.reset();
   offload_.reset();
   lifecycle_.reset();
   loops_.clear();

@@ -9,9 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/backend_registry.h"
+#include "frontend/access_policy.h"
 #include "frontend/event_loop.h"
 #include "frontend/http/routes.h"
 #include "frontend/http/server.h"
+#include "frontend/tls.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/load_pool.h"
@@ -51,12 +53,19 @@ class Server {
   // Removes what would outlive the process. For an exit that does not wait.
   void RemoveTraces() noexcept { platform_->RemoveTempDirectories(); }
 
+  // Reads certificates and API keys again; `all`: also those whose files look unchanged. A file that is wrong is logged and
+  // changes nothing.
+  void ReloadSecrets(bool all);
+
   std::uint16_t http_port() const { return http_ != nullptr ? http_->port() : 0; }
 
  private:
   absl::Status Build(std::span<const NamedBackendFactory> more_backends);
   void OpenGpus();
   absl::Status StartHttp();
+  absl::Status BuildAccess();
+  absl::Status OpenControlDoor(const std::vector<EventLoop*>& loops);
+  void WarnOfExposure() const;
   void WritePortFile() const;
 
   const ServerOptions options_;
@@ -71,8 +80,11 @@ class Server {
   std::unique_ptr<LoadPool> offload_;  // blocking look-ups of the front end
   std::unique_ptr<Lifecycle> lifecycle_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
+  std::unique_ptr<AccessPolicy> access_;
+  std::unique_ptr<TlsContext> http_tls_;
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> control_http_;
   std::unique_ptr<Scope> loop_threads_;
 };
 

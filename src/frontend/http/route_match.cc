@@ -111,37 +111,37 @@ RouteRule RuleOf(Route route) {
       break;
     case Route::kServerMetadata:
     case Route::kModelMetadata:
-      return {.get = true, .post = false, .category = "metadata"};
+      return {.get = true, .post = false, .category = ApiCategory::kMetadata};
     case Route::kLive:
     case Route::kReady:
     case Route::kModelReady:
-      return {.get = true, .post = false, .category = "health"};
+      return {.get = true, .post = false, .category = ApiCategory::kHealth};
     case Route::kModelConfig:
-      return {.get = true, .post = false, .category = "model-config"};
+      return {.get = true, .post = false, .category = ApiCategory::kModelConfig};
     case Route::kModelStatistics:
     case Route::kAllStatistics:
-      return {.get = true, .post = false, .category = "statistics"};
+      return {.get = true, .post = false, .category = ApiCategory::kStatistics};
     case Route::kInfer:
     case Route::kGenerate:
     case Route::kGenerateStream:
-      return {.get = false, .post = true, .category = "inference"};
+      return {.get = false, .post = true, .category = ApiCategory::kInference};
     case Route::kIndex:
     case Route::kLoad:
     case Route::kUnload:
-      return {.get = false, .post = true, .category = "model-repository"};
+      return {.get = false, .post = true, .category = ApiCategory::kModelRepository};
     case Route::kLogging:
-      return {.get = true, .post = true, .category = "logging"};
+      return {.get = true, .post = true, .category = ApiCategory::kLogging};
     case Route::kTrace:
     case Route::kModelTrace:
-      return {.get = true, .post = true, .category = "trace"};
+      return {.get = true, .post = true, .category = ApiCategory::kTrace};
     case Route::kSystemMemoryStatus:
     case Route::kCudaMemoryStatus:
-      return {.get = true, .post = false, .category = "shared-memory"};
+      return {.get = true, .post = false, .category = ApiCategory::kSharedMemory};
     case Route::kSystemMemoryRegister:
     case Route::kSystemMemoryUnregister:
     case Route::kCudaMemoryRegister:
     case Route::kCudaMemoryUnregister:
-      return {.get = false, .post = true, .category = "shared-memory"};
+      return {.get = false, .post = true, .category = ApiCategory::kSharedMemory};
   }
   return {};
 }

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "frontend/access_policy.h"
+
 namespace tidemark {
 
 enum class Route : std::uint8_t {
@@ -45,11 +47,11 @@ struct RouteMatch {
 // no percent decoding, no trailing slash. Thread-safe.
 RouteMatch MatchRoute(std::string_view path);
 
-// What a route takes, and the category of --http-restricted-api it belongs to.
+// What a route takes, and the group of APIs it belongs to.
 struct RouteRule {
   bool get = false;
   bool post = false;
-  std::string_view category;
+  ApiCategory category = ApiCategory::kMetadata;
 };
 RouteRule RuleOf(Route route);
 

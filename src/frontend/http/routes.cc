@@ -4,7 +4,6 @@
 
 #include <array>
 #include <charconv>
-#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -25,10 +24,6 @@ constexpr std::array<std::string_view, 9> kExtensions = {"classification",
                                                          "statistics",
                                                          "trace",
                                                          "logging"};
-
-const std::set<std::string_view> kCategories = {"health",        "metadata",     "inference",
-                                                "shared-memory", "model-config", "statistics",
-                                                "trace",         "logging",      "model-repository"};
 
 absl::Status Exiting(const Lifecycle& lifecycle) {
   return lifecycle.state() == ServerState::kExiting ? absl::UnavailableError("Server exiting") : absl::OkStatus();
@@ -69,11 +64,6 @@ absl::StatusOr<std::int64_t> ParseVersion(std::string_view text) {
 }  // namespace http
 
 absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions options, Parts parts) {
-  for (const auto& [category, header] : options.restricted) {
-    if (!kCategories.contains(category)) {
-      return absl::InvalidArgumentError(fmt::format("unknown restricted api '{}'", category));
-    }
-  }
   std::optional<std::regex> forward;
   if (!options.header_forward_pattern.empty()) {
     try {
@@ -95,28 +85,27 @@ HttpRoutes::HttpRoutes(Private /*only Create*/, HttpRoutesOptions options, Parts
       server_metadata_(ServerMetadataJson(options_.server_name, options_.server_version, kExtensions)),
       calls_(std::make_shared<InferCallPool>()) {}
 
-const RestrictedHeader* HttpRoutes::Refused(const HttpRequest& request, std::string_view category) const {
-  const auto it = options_.restricted.find(category);
-  if (it == options_.restricted.end()) return nullptr;
-  const std::optional<std::string_view> value = request.Find(it->second.key);
-  return value && *value == it->second.value ? nullptr : &it->second;
-}
-
-void HttpRoutes::Handle(HttpRequest& request, ResponseSender sender) {
+void HttpRoutes::HandleAt(Door door, HttpRequest& request, ResponseSender sender) {
   const RouteMatch match = MatchRoute(request.path());
   if (match.route == Route::kNotFound) return sender.Send(MakeErrorResponse(404, "Not Found"));
   const RouteRule rule = RuleOf(match.route);
-  if (const RestrictedHeader* missing = Refused(request, rule.category); missing != nullptr) {
-    return sender.Send(
-        MakeErrorResponse(403, fmt::format("This API is restricted, expecting header '{}'", missing->key)));
+  const AccessDecision access = parts_.access->Check(Protocol::kHttp, door, rule.category,
+                                                     [&request](std::string_view name) { return request.Find(name); });
+  if (!access.allowed()) {
+    HttpResponse response = MakeErrorResponse(access.http_status(), access.message);
+    if (access.http_status() == 401) response.AddHeader("WWW-Authenticate", "Bearer");
+    return sender.Send(std::move(response));
   }
   const bool allowed =
       (request.method() == HttpMethod::kGet && rule.get) || (request.method() == HttpMethod::kPost && rule.post);
   if (!allowed) {
-    const bool plain = rule.category == "health" || rule.category == "inference";
+    const bool plain = rule.category == ApiCategory::kHealth || rule.category == ApiCategory::kInference;
     HttpResponse response = MakeErrorResponse(405, "Method Not Allowed", plain ? std::string_view() : http::kJson);
     response.AddHeader("Allow", rule.get && rule.post ? "GET, POST" : rule.get ? "GET" : "POST");
     return sender.Send(std::move(response));
+  }
+  if (!access.caller.empty() && request.method() == HttpMethod::kPost) {
+    LOG_INFO("API key '{}': {} {}", access.caller, request.method_name(), request.path());
   }
   Dispatch(match, request, std::move(sender));
 }

@@ -13,6 +13,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/access_policy.h"
 #include "frontend/http/infer_call.h"
 #include "frontend/http/message.h"
 #include "frontend/http/route_match.h"
@@ -23,17 +24,10 @@
 
 namespace tidemark {
 
-// A header that a restricted route wants to see, with exactly this value.
-struct RestrictedHeader {
-  std::string key;
-  std::string value;
-};
-
 struct HttpRoutesOptions {
   std::string server_name = "triton";
   std::string server_version;
-  std::size_t max_input_bytes = std::size_t{64} << 20;              // --http-max-input-size
-  std::map<std::string, RestrictedHeader, std::less<>> restricted;  // by category: "health", "inference", …
+  std::size_t max_input_bytes = std::size_t{64} << 20;  // --http-max-input-size
   std::string header_forward_pattern;  // found in a header's name in any case: it becomes a parameter; empty: none
 };
 
@@ -52,19 +46,34 @@ class HttpRoutes final : public HttpHandler {
     Registry* registry = nullptr;
     Lifecycle* lifecycle = nullptr;
     BufferPool* buffers = nullptr;
+    const AccessPolicy* access = nullptr;
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
   };
 
   HttpRoutes(Private, HttpRoutesOptions options, Parts parts);
-  // INVALID_ARGUMENT for an unknown restricted category or a pattern that is none.
+  // INVALID_ARGUMENT for a pattern that is none.
   static absl::StatusOr<std::unique_ptr<HttpRoutes>> Create(HttpRoutesOptions options, Parts parts);
 
-  void Handle(HttpRequest& request, ResponseSender sender) override;
+  void Handle(HttpRequest& request, ResponseSender sender) override {
+    HandleAt(Door::kService, request, std::move(sender));
+  }
+  // The same for connections to a control door (--control-access).
+  HttpHandler& control_door() { return control_door_; }
 
  private:
-  // What the restriction on the route's category, if any, has against the request.
-  const RestrictedHeader* Refused(const HttpRequest& request, std::string_view category) const;
+  class ControlDoor final : public HttpHandler {
+   public:
+    explicit ControlDoor(HttpRoutes* routes) : routes_(*routes) {}
+    void Handle(HttpRequest& request, ResponseSender sender) override {
+      routes_.HandleAt(Door::kControl, request, std::move(sender));
+    }
+
+   private:
+    HttpRoutes& routes_;
+  };
+
+  void HandleAt(Door door, HttpRequest& request, ResponseSender sender);
   void Dispatch(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
 
   void Live(ResponseSender sender) const;
@@ -89,6 +98,7 @@ class HttpRoutes final : public HttpHandler {
   absl::Status Serving() const;
   absl::StatusOr<ModelHandle> FindModel(const RouteMatch& match) const;
 
+  ControlDoor control_door_{this};
   const HttpRoutesOptions options_;
   const Parts parts_;
   const std::string server_metadata_;
