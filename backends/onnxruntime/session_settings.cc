@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -19,42 +18,31 @@ const std::string* Find(const inference::ModelConfig& config, const char* key) {
   return it == config.parameters().end() ? nullptr : &it->second.string_value();
 }
 
-// What is wrong with parameters[key].
-absl::Status BadParameter(const std::string& key, const std::string& value, std::string_view message,
-                          std::string expected) {
-  Findings out;
-  out.Add(fmt::format("parameters[{}].string_value", key), "{}", message).Says(QuotedText(value), std::move(expected));
-  return StatusOf(out.list());
-}
-
-absl::StatusOr<int> ReadInt(const char* key, const std::string& text) {
+absl::StatusOr<int> ReadInt(const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return BadParameter(key, text, fmt::format("failed to convert '{}' to integral number", text),
-                        "a whole number in quotes");
+    return absl::InvalidArgumentError(fmt::format("failed to convert '{}' to integral number", text));
   }
   return value;
 }
 
-absl::StatusOr<bool> ReadBool(const char* key, const std::string& text) {
+absl::StatusOr<bool> ReadBool(const std::string& text) {
   std::string lower = text;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (lower == "true" || lower == "1") return true;
   if (lower == "false" || lower == "0") return false;
-  return BadParameter(key, text, fmt::format("failed to convert '{}' to boolean", text), "\"1\" or \"0\"");
+  return absl::InvalidArgumentError(fmt::format("failed to convert '{}' to boolean", text));
 }
 
 absl::Status ReadThreads(const inference::ModelConfig& config, const char* key, int* threads) {
   const std::string* text = Find(config, key);
   if (text == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int value, ReadInt(key, *text));
+  ASSIGN_OR_RETURN(const int value, ReadInt(*text));
   if (value > kMaxThreads) {
-    return BadParameter(
-        key, *text,
-        fmt::format("model '{}': parameter '{}' is {}, but must be at most {}", config.name(), key, value, kMaxThreads),
-        fmt::format("\"{}\" at most", kMaxThreads));
+    return absl::InvalidArgumentError(fmt::format("model '{}': parameter '{}' is {}, but must be at most {}",
+                                                  config.name(), key, value, kMaxThreads));
   }
   // 0 and below mean "the engine decides" in Triton, which takes every core; here one thread unless asked for more.
   *threads = std::max(value, 1);
@@ -64,7 +52,7 @@ absl::Status ReadThreads(const inference::ModelConfig& config, const char* key, 
 absl::Status ReadFlag(const inference::ModelConfig& config, const char* key, bool* flag) {
   const std::string* text = Find(config, key);
   if (text == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(*flag, ReadBool(key, *text));
+  ASSIGN_OR_RETURN(*flag, ReadBool(*text));
   return absl::OkStatus();
 }
 
@@ -85,34 +73,29 @@ int GraphLevel(const inference::ModelConfig& config) {
 
 absl::Status CheckAccelerators(const inference::ModelConfig& config) {
   const auto& accelerators = config.optimization().execution_accelerators();
-  Findings out;
-  const auto refuse = [&](const char* list, int index, const std::string& name, std::string_view message) {
-    out.Add(fmt::format("optimization.execution_accelerators.{}[{}]", list, index), "{}", message)
-        .Says(QuotedText(name), "no accelerator: the engine runs on the CPU")
-        .Remove();
-  };
-  const auto unknown = [](const std::string& name) {
-    return fmt::format("unknown Execution Accelerator '{}' is requested", name);
-  };
-  for (int i = 0; i < accelerators.cpu_execution_accelerator_size(); ++i) {
-    const std::string& name = accelerators.cpu_execution_accelerator(i).name();
-    refuse("cpu_execution_accelerator", i, name,
-           name == "openvino" ? fmt::format("model '{}': the onnxruntime engine of this server has no openvino "
-                                            "accelerator; use backend: \"openvino\" instead",
-                                            config.name())
-                              : unknown(name));
+  for (const auto& accelerator : accelerators.cpu_execution_accelerator()) {
+    if (accelerator.name() == "openvino") {
+      return absl::InvalidArgumentError(
+          fmt::format("model '{}': the onnxruntime engine of this server has no openvino accelerator; use "
+                      "backend: \"openvino\" instead",
+                      config.name()));
+    }
+    return absl::InvalidArgumentError(
+        fmt::format("unknown Execution Accelerator '{}' is requested", accelerator.name()));
   }
-  for (int i = 0; i < accelerators.gpu_execution_accelerator_size(); ++i) {
-    const std::string& name = accelerators.gpu_execution_accelerator(i).name();
-    if (name == "auto_mixed_precision" || name == "gpu_io") continue;
-    refuse("gpu_execution_accelerator", i, name,
-           name == "tensorrt" || name == "cuda"
-               ? fmt::format("model '{}': execution accelerator '{}' needs a GPU, but the onnxruntime engine of this "
-                             "server runs on the CPU only",
-                             config.name(), name)
-               : unknown(name));
+  for (const auto& accelerator : accelerators.gpu_execution_accelerator()) {
+    const std::string& name = accelerator.name();
+    if (name == "tensorrt" || name == "cuda") {
+      return absl::InvalidArgumentError(fmt::format(
+          "model '{}': execution accelerator '{}' needs a GPU, but the onnxruntime engine of this server runs on the "
+          "CPU only",
+          config.name(), name));
+    }
+    if (name != "auto_mixed_precision" && name != "gpu_io") {
+      return absl::InvalidArgumentError(fmt::format("unknown Execution Accelerator '{}' is requested", name));
+    }
   }
-  return StatusOf(out.list());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -123,14 +106,10 @@ absl::StatusOr<SessionSettings> ReadSessionSettings(const inference::ModelConfig
   RETURN_IF_ERROR(ReadThreads(config, "intra_op_thread_count", &settings.intra_threads));
   RETURN_IF_ERROR(ReadThreads(config, "inter_op_thread_count", &settings.inter_threads));
   if (const std::string* text = Find(config, "execution_mode")) {
-    ASSIGN_OR_RETURN(const int mode, ReadInt("execution_mode", *text));
+    ASSIGN_OR_RETURN(const int mode, ReadInt(*text));
     if (mode != 0 && mode != 1) {
-      return BadParameter(
-          "execution_mode", *text,
-          fmt::format(
-              "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got {} .",
-              mode),
-          "\"0\" (sequential) or \"1\" (parallel)");
+      return absl::InvalidArgumentError(fmt::format(
+          "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got {} .", mode));
     }
     settings.parallel = mode == 1;
   }

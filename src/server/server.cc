@@ -10,6 +10,7 @@
 #include "backends/identity/identity_backend.h"
 #include "backends/onnxruntime/onnxruntime_backend.h"
 #include "backends/openvino/openvino_backend.h"
+#include "backends/tensorrt/tensorrt_backend.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "lifecycle/load_pool.h"
@@ -57,6 +58,7 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   backends_->Add("identity", &CreateIdentityBackend);
   backends_->Add("onnxruntime", &CreateOnnxRuntimeBackend);
   backends_->Add("openvino", &CreateOpenVinoBackend);
+  backends_->Add("tensorrt", &CreateTensorRtBackend);
   for (const NamedBackendFactory& more : more_backends) backends_->Add(std::string(more.name), more.factory);
   RepositoryOptions repository;
   repository.roots = options_.model_repositories;
