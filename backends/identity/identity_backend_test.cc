@@ -146,11 +146,15 @@ TEST_F(IdentityTest, RefusesAnOutputOfAnotherDatatypeAndLeavesNoRows) {
   config_.mutable_input(0)->set_dims(0, 8);
   const absl::Status status = Load();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MessageOf(status),
-            "unable to load model 'identity': output 'OUTPUT0' is a copy of input 'INPUT0', so its datatype must be "
-            "TYPE_FP32, but the model configuration specifies datatype TYPE_INT32; also: unable to load model "
-            "'identity': output 'OUTPUT0' is a copy of input 'INPUT0', so its shape must be [8], but the model "
-            "configuration specifies shape [7]");
+  EXPECT_EQ(
+      std::string(MessageOf(status)),
+      "unable to load model 'identity': output 'OUTPUT0' is a copy of input 'INPUT0', so its datatype must be "
+      "TYPE_FP32, but the model configuration specifies datatype TYPE_INT32\n"
+      "output[0].data_type: found TYPE_INT32, expected TYPE_FP32, as input 'INPUT0' has; write: data_type: "
+      "TYPE_FP32\n"
+      "output[0].dims: found [7], expected [8], as input 'INPUT0' has; unable to load model 'identity': output "
+      "'OUTPUT0' is a copy of input 'INPUT0', so its shape must be [8], but the model configuration specifies shape "
+      "[7]; write: dims: [ 8 ]");
   EXPECT_EQ(ledger_.Totals().rows, 0U);
 }
 

@@ -1,5 +1,7 @@
 #include "backends/identity/identity_config.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -8,6 +10,7 @@
 
 #include "base/data_type.h"
 #include "base/status.h"
+#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -21,14 +24,17 @@ absl::StatusOr<double> ReadNumber(const inference::ModelConfig& config, const ch
   const std::string& text = it->second.string_value();
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string where = fmt::format("parameters[{}].string_value", key);
+  const std::string expected = fmt::format("a number from 0 to {}", limit);
+  Findings out;
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    return absl::InvalidArgumentError(
-        fmt::format("model '{}': failed to convert '{}' to a number, in parameter '{}'", config.name(), text, key));
+    out.Add(where, "model '{}': failed to convert '{}' to a number, in parameter '{}'", config.name(), text, key)
+        .Says(QuotedText(text), expected);
+  } else if (value < 0 || value > limit) {
+    out.Add(where, "model '{}': parameter '{}' is {}, but must be from 0 to {}", config.name(), key, text, limit)
+        .Says(text, expected);
   }
-  if (value < 0 || value > limit) {
-    return absl::InvalidArgumentError(
-        fmt::format("model '{}': parameter '{}' is {}, but must be from 0 to {}", config.name(), key, text, limit));
-  }
+  RETURN_IF_ERROR(StatusOf(out.list()));
   return value;
 }
 
@@ -44,23 +50,32 @@ bool Agree(const Shape& a, const Shape& b) {
                     [](std::int64_t x, std::int64_t y) { return x == y || x < 0 || y < 0; });
 }
 
-void CheckPair(const inference::ModelConfig& config, const inference::ModelInput& input,
-               const inference::ModelOutput& output, std::vector<std::string>* findings) {
+void CheckPair(const inference::ModelConfig& config, int index, Findings* out) {
+  const inference::ModelInput& input = config.input(index);
+  const inference::ModelOutput& output = config.output(index);
   const auto input_type = static_cast<DataType>(input.data_type());
   const auto output_type = static_cast<DataType>(output.data_type());
   if (input_type != output_type) {
-    findings->push_back(fmt::format(
-        "unable to load model '{}': output '{}' is a copy of input '{}', so its datatype must be {}, but the model "
-        "configuration specifies datatype {}",
-        config.name(), output.name(), input.name(), ConfigName(input_type), ConfigName(output_type)));
+    out->Add(
+           fmt::format("output[{}].data_type", index),
+           "unable to load model '{}': output '{}' is a copy of input '{}', so its datatype must be {}, but the model "
+           "configuration specifies datatype {}",
+           config.name(), output.name(), input.name(), ConfigName(input_type), ConfigName(output_type))
+        .Says(output_type == DataType::kInvalid ? std::string() : std::string(ConfigName(output_type)),
+              fmt::format("{}, as input '{}' has", ConfigName(input_type), input.name()))
+        .SetTo(std::string(ConfigName(input_type)));
   }
   const Shape input_shape = EffectiveShape(input);
   const Shape output_shape = EffectiveShape(output);
   if (!Agree(input_shape, output_shape)) {
-    findings->push_back(fmt::format(
-        "unable to load model '{}': output '{}' is a copy of input '{}', so its shape must be {}, but the "
-        "model configuration specifies shape {}",
-        config.name(), output.name(), input.name(), ShapeText(AsSpan(input_shape)), ShapeText(AsSpan(output_shape))));
+    Finding& finding = out->Add(
+        fmt::format("output[{}].{}", index, output.has_reshape() ? "reshape.shape" : "dims"),
+        "unable to load model '{}': output '{}' is a copy of input '{}', so its shape must be {}, but the model "
+        "configuration specifies shape {}",
+        config.name(), output.name(), input.name(), ShapeText(AsSpan(input_shape)), ShapeText(AsSpan(output_shape)));
+    finding.Says(ShapeText(AsSpan(output_shape)),
+                 fmt::format("{}, as input '{}' has", ShapeText(AsSpan(input_shape)), input.name()));
+    if (!input_shape.empty()) finding.SetTo(fmt::format("[ {} ]", fmt::join(input_shape, ", ")));
   }
 }
 
@@ -84,18 +99,17 @@ absl::StatusOr<IdentityDelays> ReadIdentityDelays(const inference::ModelConfig& 
 }
 
 absl::Status CheckIdentityPairs(const inference::ModelConfig& config) {
-  std::vector<std::string> findings;
+  Findings out;
   if (config.input_size() != config.output_size()) {
-    findings.push_back(fmt::format(
-        "unable to load model '{}': backend 'identity' copies each input to the output at the same position, but the "
-        "model configuration specifies {} inputs and {} outputs",
-        config.name(), config.input_size(), config.output_size()));
+    out.Add(
+           config.input_size() > config.output_size() ? "output" : "input",
+           "unable to load model '{}': backend 'identity' copies each input to the output at the same position, but the "
+           "model configuration specifies {} inputs and {} outputs",
+           config.name(), config.input_size(), config.output_size())
+        .Says(fmt::format("{} inputs and {} outputs", config.input_size(), config.output_size()), "as many of either");
   }
-  for (int i = 0; i < std::min(config.input_size(), config.output_size()); ++i) {
-    CheckPair(config, config.input(i), config.output(i), &findings);
-  }
-  if (findings.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{}", fmt::join(findings, "; also: ")));
+  for (int i = 0; i < std::min(config.input_size(), config.output_size()); ++i) CheckPair(config, i, &out);
+  return StatusOf(out.list());
 }
 
 std::int64_t InstanceIndex(std::string_view name) {

@@ -1,5 +1,7 @@
 #include "backends/onnxruntime/model_io.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -8,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -19,23 +22,8 @@ const OnnxValue* Find(const std::vector<OnnxValue>& values, const std::string& n
   return it == values.end() ? nullptr : &*it;
 }
 
-// Collects findings and joins them into one status.
-class Findings {
- public:
-  void Add(absl::StatusCode code, std::string text) {
-    if (texts_.empty()) code_ = code;
-    if (std::find(texts_.begin(), texts_.end(), text) == texts_.end()) texts_.push_back(std::move(text));
-  }
-  void Invalid(std::string text) { Add(absl::StatusCode::kInvalidArgument, std::move(text)); }
-  absl::Status Status() const {
-    if (texts_.empty()) return absl::OkStatus();
-    return absl::Status(code_, fmt::format("{}", fmt::join(texts_, "; also: ")));
-  }
-
- private:
-  absl::StatusCode code_ = absl::StatusCode::kInternal;
-  std::vector<std::string> texts_;
-};
+// Dims as a configuration writes them.
+std::string DimsText(const Shape& dims) { return fmt::format("[ {} ]", fmt::join(dims, ", ")); }
 
 class Checker {
  public:
@@ -46,9 +34,11 @@ class Checker {
     for (const OnnxValue& value : io_.outputs) CheckKind(value);
     CheckControls();
     CheckCount();
-    for (const auto& input : config_.input()) CheckInput(input);
-    for (const auto& output : config_.output()) CheckOutput(output, output_shapes);
-    return findings_.Status();
+    for (int i = 0; i < config_.input_size(); ++i) CheckInput(config_.input(i), fmt::format("input[{}]", i));
+    for (int i = 0; i < config_.output_size(); ++i) {
+      CheckOutput(config_.output(i), fmt::format("output[{}]", i), output_shapes);
+    }
+    return StatusOf(findings_.list());
   }
 
  private:
@@ -56,36 +46,55 @@ class Checker {
 
   void CheckKind(const OnnxValue& value) {
     if (value.kind == OnnxKind::kTensor) return;
-    findings_.Add(absl::StatusCode::kUnimplemented,
-                  fmt::format("Unsupported ONNX Type '{}' for I/O '{}', expected '{}'.", OnnxKindName(value.kind),
-                              value.name, OnnxKindName(OnnxKind::kTensor)));
+    findings_.AddWithCode(absl::StatusCode::kUnimplemented, "default_model_filename",
+                          "Unsupported ONNX Type '{}' for I/O '{}', expected '{}'.", OnnxKindName(value.kind),
+                          value.name, OnnxKindName(OnnxKind::kTensor));
+  }
+
+  // `name` is no input or output of the model; what was meant, if one is near.
+  void ExplainName(const std::string& name, const std::vector<OnnxValue>& values, const std::string& allowed,
+                   Finding& finding) {
+    std::vector<std::string_view> names;
+    for (const OnnxValue& value : values) {
+      const auto declares = [&](const auto& tensor) { return tensor.name() == value.name; };
+      if (std::none_of(config_.input().begin(), config_.input().end(), declares) &&
+          std::none_of(config_.output().begin(), config_.output().end(), declares)) {
+        names.push_back(value.name);
+      }
+    }
+    finding.Says(fmt::format("'{}'", name),
+                 allowed.empty() ? std::string("no tensor") : "one of the model's: " + allowed);
+    const std::string_view nearest = names.size() == 1 ? names.front() : NearestName(name, names);
+    if (!nearest.empty()) finding.SetTo(QuotedText(nearest));
   }
 
   void CheckControls() {
-    for (const auto& input : config_.sequence_batching().control_input()) {
-      for (const auto& control : input.control()) {
-        const OnnxValue* value = Find(io_.inputs, input.name());
+    const auto& inputs = config_.sequence_batching().control_input();
+    for (int i = 0; i < inputs.size(); ++i) {
+      const std::string path = fmt::format("sequence_batching.control_input[{}]", i);
+      for (int k = 0; k < inputs[i].control_size(); ++k) {
+        const OnnxValue* value = Find(io_.inputs, inputs[i].name());
         if (value == nullptr) {
-          findings_.Add(absl::StatusCode::kInternal,
-                        fmt::format("configuration specified sequence control '{}', but model does not provide that "
-                                    "input",
-                                    input.name()));
-          continue;
+          Finding& finding = findings_.AddWithCode(
+              absl::StatusCode::kInternal, path + ".name",
+              "configuration specified sequence control '{}', but model does not provide that input", inputs[i].name());
+          ExplainName(inputs[i].name(), io_.inputs, Names(io_.inputs, nullptr), finding);
+          break;
         }
-        CheckControl(input.name(), *value, control);
+        CheckControl(inputs[i].name(), *value, inputs[i].control(k), fmt::format("{}.control[{}]", path, k));
       }
     }
   }
 
   void CheckControl(const std::string& name, const OnnxValue& value,
-                    const inference::ModelSequenceBatching::Control& control) {
+                    const inference::ModelSequenceBatching::Control& control, const std::string& path) {
     Shape shape = value.DeclaredShape();
     if (batching() && !shape.empty()) shape.erase(shape.begin());
     if (shape.size() != 1 || shape[0] != 1) {
-      findings_.Invalid(
-          fmt::format("unable to load model '{}', sequence control '{}' in model has dims {} but dims [1] "
-                      "is expected",
-                      config_.name(), name, ShapeText(AsSpan(shape))));
+      findings_
+          .Add(path, "unable to load model '{}', sequence control '{}' in model has dims {} but dims [1] is expected",
+               config_.name(), name, ShapeText(AsSpan(shape)))
+          .Says(fmt::format("an input of dims {}", ShapeText(AsSpan(shape))), "an input of dims [1]");
     }
     auto type = DataType::kInvalid;
     if (control.int32_false_true_size() > 0) type = DataType::kInt32;
@@ -93,10 +102,12 @@ class Checker {
     if (control.bool_false_true_size() > 0) type = DataType::kBool;
     if (control.data_type() != inference::TYPE_INVALID) type = static_cast<DataType>(control.data_type());
     if (type != DataTypeOfOnnx(value.element_type)) {
-      findings_.Invalid(
-          fmt::format("unable to load model '{}', sequence control '{}', the model expects data-type {} "
-                      "but the model configuration specifies data-type {}",
-                      config_.name(), name, OnnxElementTypeName(value.element_type), ConfigName(type)));
+      findings_
+          .Add(path + (control.data_type() != inference::TYPE_INVALID ? ".data_type" : ""),
+               "unable to load model '{}', sequence control '{}', the model expects data-type {} but the model "
+               "configuration specifies data-type {}",
+               config_.name(), name, OnnxElementTypeName(value.element_type), ConfigName(type))
+          .Says(std::string(ConfigName(type)), std::string(ConfigName(DataTypeOfOnnx(value.element_type))));
     }
   }
 
@@ -108,103 +119,159 @@ class Checker {
       expected += static_cast<std::size_t>(config_.sequence_batching().control_input_size());
       expected += static_cast<std::size_t>(config_.sequence_batching().state_size());
     }
-    if (expected != io_.inputs.size()) {
-      findings_.Invalid(fmt::format("unable to load model '{}', configuration expects {} inputs, model provides {}",
-                                    config_.name(), expected, io_.inputs.size()));
+    if (expected == io_.inputs.size()) return;
+    Finding& finding = findings_
+                           .Add(fmt::format("input[{}]", config_.input_size()),
+                                "unable to load model '{}', configuration expects {} inputs, model provides {}",
+                                config_.name(), expected, io_.inputs.size())
+                           .Says(fmt::format("{} inputs", expected),
+                                 fmt::format("{}: {}", io_.inputs.size(), Names(io_.inputs, nullptr)));
+    if (const std::string missing = MissingInputs(); expected < io_.inputs.size() && !missing.empty()) {
+      finding.InsertText(missing);
     }
   }
 
-  void CheckInput(const inference::ModelInput& input) {
+  // The model's inputs that the configuration does not name, as it would write them; empty when some tensor of it may
+  // be one of them by a wrong name.
+  std::string MissingInputs() const {
+    std::set<std::string> named;
+    for (const auto& input : config_.input()) {
+      if (Find(io_.inputs, input.name()) == nullptr && !input.optional()) return {};
+      named.insert(input.name());
+    }
+    for (const auto& input : config_.batch_input())
+      named.insert(input.target_name().begin(), input.target_name().end());
+    for (const auto& input : config_.sequence_batching().control_input()) named.insert(input.name());
+    for (const auto& state : config_.sequence_batching().state()) named.insert(state.input_name());
+    std::vector<std::string> texts;
+    for (const OnnxValue& value : io_.inputs) {
+      if (named.contains(value.name)) continue;
+      texts.push_back(fmt::format("input {{ name: {} data_type: {} dims: {} }}", QuotedText(value.name),
+                                  ConfigName(DataTypeOfOnnx(value.element_type)), DimsText(DeclarableDims(value))));
+    }
+    return fmt::format("{}", fmt::join(texts, "\n"));
+  }
+
+  // The model's shape as the configuration should have it.
+  Shape DeclarableDims(const OnnxValue& value) const {
+    Shape dims = value.DeclaredShape();
+    if (batching() && !dims.empty()) dims.erase(dims.begin());
+    if (dims.empty()) dims.push_back(1);
+    return dims;
+  }
+
+  void CheckInput(const inference::ModelInput& input, const std::string& path) {
     const OnnxValue* value = Find(io_.inputs, input.name());
     if (input.optional()) {
       if (batching()) {
-        findings_.Invalid(
-            fmt::format("unable to load model '{}', optional input '{}' is not supported for models that "
-                        "support batching",
-                        config_.name(), input.name()));
+        findings_
+            .Add(path + ".optional",
+                 "unable to load model '{}', optional input '{}' is not supported for models that support batching",
+                 config_.name(), input.name())
+            .Says("true", "false with max_batch_size above 0")
+            .SetTo("false");
         return;
       }
       if (value == nullptr) value = Find(io_.overridable, input.name());
     }
     if (value == nullptr) {
-      findings_.Invalid(fmt::format("unexpected inference input '{}', allowed inputs are: {}", input.name(),
-                                    Names(io_.inputs, input.optional() ? &io_.overridable : nullptr)));
+      const std::string allowed = Names(io_.inputs, input.optional() ? &io_.overridable : nullptr);
+      ExplainName(input.name(), io_.inputs, allowed,
+                  findings_.Add(path + ".name", "unexpected inference input '{}', allowed inputs are: {}", input.name(),
+                                allowed));
       return;
     }
-    if (!CheckType(input.data_type(), *value, "input")) return;
+    if (!CheckType(input.data_type(), *value, "input", path)) return;
     if (input.allow_ragged_batch()) {
-      CheckRagged(input, *value);
+      CheckRagged(input, *value, path);
       return;
     }
     const auto& dims = input.has_reshape() ? input.reshape().shape() : input.dims();
-    CheckShape(Shape(dims.begin(), dims.end()), *value, /*exact=*/false);
+    CheckShape(Shape(dims.begin(), dims.end()), *value, /*exact=*/false,
+               path + (input.has_reshape() ? ".reshape.shape" : ".dims"));
   }
 
-  void CheckRagged(const inference::ModelInput& input, const OnnxValue& value) {
+  void CheckRagged(const inference::ModelInput& input, const OnnxValue& value, const std::string& path) {
     const Shape shape = value.DeclaredShape();
     if (input.optional()) {
-      findings_.Invalid(
-          fmt::format("unable to load model '{}', configuration expects model provides input with shape "
-                      "[-1] for ragged input '{}', which is not supported for optional input",
-                      config_.name(), input.name()));
+      findings_
+          .Add(path + ".allow_ragged_batch",
+               "unable to load model '{}', configuration expects model provides input with shape [-1] for ragged input "
+               "'{}', which is not supported for optional input",
+               config_.name(), input.name())
+          .Says("true", "false for an optional input")
+          .SetTo("false");
     } else if (shape.size() != 1 || shape[0] != -1) {
-      findings_.Invalid(
-          fmt::format("unable to load model '{}', configuration expects model provides input with shape "
-                      "[-1]  for ragged input '{}', model provides {}",
-                      config_.name(), input.name(), ShapeText(AsSpan(shape))));
+      findings_
+          .Add(
+              path + ".allow_ragged_batch",
+              "unable to load model '{}', configuration expects model provides input with shape [-1]  for ragged input "
+              "'{}', model provides {}",
+              config_.name(), input.name(), ShapeText(AsSpan(shape)))
+          .Says(fmt::format("true for shape {}", ShapeText(AsSpan(shape))), "false unless the model's shape is [-1]")
+          .SetTo("false");
     }
   }
 
-  void CheckOutput(const inference::ModelOutput& output, bool shapes) {
+  void CheckOutput(const inference::ModelOutput& output, const std::string& path, bool shapes) {
     const OnnxValue* value = Find(io_.outputs, output.name());
     if (value == nullptr) {
-      findings_.Invalid(fmt::format("unexpected inference output '{}', allowed outputs are: {}", output.name(),
-                                    Names(io_.outputs, nullptr)));
+      const std::string allowed = Names(io_.outputs, nullptr);
+      ExplainName(output.name(), io_.outputs, allowed,
+                  findings_.Add(path + ".name", "unexpected inference output '{}', allowed outputs are: {}",
+                                output.name(), allowed));
       return;
     }
-    if (!CheckType(output.data_type(), *value, "output") || !shapes) return;
+    if (!CheckType(output.data_type(), *value, "output", path) || !shapes) return;
     const auto& dims = output.has_reshape() ? output.reshape().shape() : output.dims();
-    CheckShape(Shape(dims.begin(), dims.end()), *value, /*exact=*/true);
+    CheckShape(Shape(dims.begin(), dims.end()), *value, /*exact=*/true,
+               path + (output.has_reshape() ? ".reshape.shape" : ".dims"));
   }
 
-  bool CheckType(int data_type, const OnnxValue& value, std::string_view what) {
+  bool CheckType(int data_type, const OnnxValue& value, std::string_view what, const std::string& path) {
     if (value.kind != OnnxKind::kTensor) return false;
     const auto type = static_cast<DataType>(data_type);
+    const DataType model_type = DataTypeOfOnnx(value.element_type);
+    const std::string field = path + ".data_type";
+    const auto explain = [&](Finding& finding) {
+      finding.Says(type == DataType::kInvalid ? std::string() : TypeName(data_type),
+                   fmt::format("{}, as the model has", ConfigName(model_type)));
+      if (model_type != DataType::kInvalid) finding.SetTo(std::string(ConfigName(model_type)));
+    };
     if (OnnxOfDataType(type) == 0) {
-      findings_.Add(absl::StatusCode::kInternal, fmt::format("unsupported datatype {} for {} '{}' for model '{}'",
-                                                             TypeName(data_type), what, value.name, config_.name()));
+      explain(findings_.AddWithCode(absl::StatusCode::kInternal, field,
+                                    "unsupported datatype {} for {} '{}' for model '{}'", TypeName(data_type), what,
+                                    value.name, config_.name()));
       return false;
     }
-    const DataType model_type = DataTypeOfOnnx(value.element_type);
     if (model_type == type) return true;
     std::string model_name(ConfigName(model_type));
     if (model_type == DataType::kInvalid) model_name += fmt::format(" ({})", OnnxElementTypeName(value.element_type));
-    findings_.Invalid(
-        fmt::format("unable to load model '{}', configuration expects datatype {} for {} '{}', model "
-                    "provides {}",
-                    config_.name(), TypeName(data_type), what, value.name, model_name));
+    explain(findings_.Add(field,
+                          "unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}",
+                          config_.name(), TypeName(data_type), what, value.name, model_name));
     return false;
   }
 
-  void CheckShape(Shape declared, const OnnxValue& value, bool exact) {
+  void CheckShape(Shape declared, const OnnxValue& value, bool exact, const std::string& path) {
     if (!value.has_shape) return;  // the model says nothing about it, so nothing can be compared
     const Shape model = value.DeclaredShape();
+    const std::string written = DimsText(declared);
     if (!batching() && model.empty()) {
       if (declared.size() == 1 && declared[0] == 1) return;
-      findings_.Invalid(
-          fmt::format("unable to load model '{}', scalar tensor '{}', should only provide 1 in the model "
-                      "configuration when the model doesn't support batching. Model configuration "
-                      "provided: {}.",
-                      config_.name(), value.name, ShapeText(AsSpan(declared))));
+      findings_
+          .Add(
+              path,
+              "unable to load model '{}', scalar tensor '{}', should only provide 1 in the model configuration when the "
+              "model doesn't support batching. Model configuration provided: {}.",
+              config_.name(), value.name, ShapeText(AsSpan(declared)))
+          .Says(written, "[ 1 ] for a scalar")
+          .SetTo("[ 1 ]");
       return;
     }
     if (batching()) {
       if (model.empty() || model[0] != -1) {
-        findings_.Invalid(
-            fmt::format("model '{}', tensor '{}': for the model to support batching the shape should have "
-                        "at least 1 dimension and the first dimension must be -1; but shape expected by "
-                        "the model is {}",
-                        config_.name(), value.name, ShapeText(AsSpan(model))));
+        AddNoBatch(value, model);
         return;
       }
       declared.insert(declared.begin(), -1);
@@ -224,7 +291,24 @@ class Checker {
     } else {
       text += "shape ";
     }
-    findings_.Invalid(text + ShapeText(AsSpan(declared)) + ")");
+    const std::string fitting = DimsText(DeclarableDims(value));
+    findings_.Add(path, "{}{})", text, ShapeText(AsSpan(declared)))
+        .Says(written, fmt::format("{}, as the model has{}", fitting, batching() ? " behind the batch dimension" : ""))
+        .SetTo(fitting);
+  }
+
+  // One for the whole configuration: it is max_batch_size that does not fit. Triton's text names the first tensor.
+  void AddNoBatch(const OnnxValue& value, const Shape& model) {
+    if (no_batch_) return;
+    no_batch_ = true;
+    findings_
+        .Add(
+            "max_batch_size",
+            "model '{}', tensor '{}': for the model to support batching the shape should have at least 1 dimension and the "
+            "first dimension must be -1; but shape expected by the model is {}",
+            config_.name(), value.name, ShapeText(AsSpan(model)))
+        .Says(fmt::format("{}", config_.max_batch_size()), fmt::format("0, as '{}' has no batch dimension", value.name))
+        .SetTo("0");
   }
 
   static std::string Names(const std::vector<OnnxValue>& values, const std::vector<OnnxValue>* more) {
@@ -239,6 +323,7 @@ class Checker {
   const ModelIo& io_;
   const inference::ModelConfig& config_;
   Findings findings_;
+  bool no_batch_ = false;
 };
 
 bool CanBatch(const ModelIo& io) {
@@ -277,10 +362,15 @@ absl::Status CompleteConfig(const ModelIo& io, int default_max_batch_size, infer
   }
   if (!CanBatch(io)) {
     if (config->max_batch_size() > 0) {
-      return absl::InvalidArgumentError(fmt::format(
-          "autofill failed for model '{}': model does not support batching while non-zero max_batch_size is "
-          "specified",
-          config->name()));
+      Findings findings;
+      findings
+          .Add("max_batch_size",
+               "autofill failed for model '{}': model does not support batching while non-zero max_batch_size is "
+               "specified",
+               config->name())
+          .Says(fmt::format("{}", config->max_batch_size()), "0, as the model has no batch dimension")
+          .SetTo("0");
+      return StatusOf(findings.list());
     }
   } else {
     if (config->max_batch_size() == 0) {

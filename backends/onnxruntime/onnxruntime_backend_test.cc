@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "repository/config_finding.h"
 #include "tests/support/onnx_builder.h"
 #include "tests/support/process_state.h"
 #include "tests/support/real_platform.h"
@@ -305,12 +306,18 @@ TEST_F(OnnxRuntimeTest, RefusesWhatDoesNotFitWithTritonsTextsAllOfThem) {
   AddOutput("OUTPUT2", DataType::kFp32, {4});
   const absl::Status status = Load();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MessageOf(status),
-            "model 'm', tensor 'INPUT0': the model expects 1 dimensions (shape [4]) but the model configuration "
-            "specifies 1 dimensions (shape [-1]); also: unable to load model 'm', configuration expects datatype "
-            "TYPE_INT32 for input 'INPUT1', model provides TYPE_FP32; also: unable to load model 'm', configuration "
-            "expects datatype TYPE_INT64 for output 'OUTPUT1', model provides TYPE_FP32; also: unexpected inference "
-            "output 'OUTPUT2', allowed outputs are: OUTPUT0, OUTPUT1");
+  std::vector<std::string> messages;
+  for (const Finding& finding : FindingsOf(status)) messages.push_back(finding.field + ": " + finding.message);
+  EXPECT_EQ(messages,
+            (std::vector<std::string>{
+                "input[0].dims: model 'm', tensor 'INPUT0': the model expects 1 dimensions (shape [4]) but the model "
+                "configuration specifies 1 dimensions (shape [-1])",
+                "input[1].data_type: unable to load model 'm', configuration expects datatype TYPE_INT32 for input "
+                "'INPUT1', model provides TYPE_FP32",
+                "output[1].data_type: unable to load model 'm', configuration expects datatype TYPE_INT64 for output "
+                "'OUTPUT1', model provides TYPE_FP32",
+                "output[2].name: unexpected inference output 'OUTPUT2', allowed outputs are: OUTPUT0, OUTPUT1"}));
+  EXPECT_EQ(SuggestionOf(FindingsOf(status)[1]), "data_type: TYPE_FP32");
 }
 
 TEST_F(OnnxRuntimeTest, RefusesAShapeThatOnlyTheEngineKnows) {
@@ -320,7 +327,7 @@ TEST_F(OnnxRuntimeTest, RefusesAShapeThatOnlyTheEngineKnows) {
   AddInput("INPUT1", DataType::kFp32, {4});
   AddOutput("OUTPUT0", DataType::kFp32, {7});
   AddOutput("OUTPUT1", DataType::kFp32, {4});
-  EXPECT_EQ(MessageOf(Load()),
+  EXPECT_EQ(HeadOf(Load()),
             "model 'm', tensor 'OUTPUT0': the model expects 2 dimensions (shape [-1,4]) but the model configuration "
             "specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit "
             "tensor shape, making complete shape [-1,7])");
@@ -402,11 +409,11 @@ TEST_F(OnnxRuntimeTest, WeightsInsideTheFileGiveTheSameAnswersMappedAsCopiedAndB
 TEST_F(OnnxRuntimeTest, WeightsThatLeadOutOfTheModelAreRefused) {
   std::string weights;
   Write(OnnxMatMulChain(64, 1, "../../secret", &weights));
-  EXPECT_THAT(std::string(MessageOf(Load())), HasSubstr("'../../secret', which leads out of the model's directory"));
+  EXPECT_THAT(std::string(HeadOf(Load())), HasSubstr("'../../secret', which leads out of the model's directory"));
   weights.clear();
   Write(OnnxMatMulChain(64, 1, "link", &weights));
   fs::create_symlink("/etc/hostname", directory_ / "1/link");
-  EXPECT_THAT(std::string(MessageOf(Load())), HasSubstr("'link', which leads out of the model's directory"));
+  EXPECT_THAT(std::string(HeadOf(Load())), HasSubstr("'link', which leads out of the model's directory"));
   weights.clear();
   Write(OnnxMatMulChain(64, 1, "missing", &weights));
   EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
@@ -448,7 +455,7 @@ TEST_F(OnnxRuntimeTest, ParametersAreCheckedWithTritonsTexts) {
     SetParameter(key, value);
     const absl::Status status = Load();
     config_.clear_parameters();
-    return std::string(MessageOf(status));
+    return HeadOf(status);
   };
   EXPECT_EQ(refusal("execution_mode", "2"),
             "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got 2 .");
@@ -457,7 +464,7 @@ TEST_F(OnnxRuntimeTest, ParametersAreCheckedWithTritonsTexts) {
   EXPECT_THAT(refusal("session.use_env_allocators", "0"), HasSubstr("cannot be set"));
   auto* accelerator = config_.mutable_optimization()->mutable_execution_accelerators()->add_cpu_execution_accelerator();
   accelerator->set_name("magic");
-  EXPECT_EQ(MessageOf(Load()), "unknown Execution Accelerator 'magic' is requested");
+  EXPECT_EQ(HeadOf(Load()), "unknown Execution Accelerator 'magic' is requested");
 }
 
 TEST_F(OnnxRuntimeTest, CancellingEndsALoadAndARun) {

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -18,31 +19,42 @@ const std::string* Find(const inference::ModelConfig& config, const char* key) {
   return it == config.parameters().end() ? nullptr : &it->second.string_value();
 }
 
-absl::StatusOr<int> ReadInt(const std::string& text) {
+// What is wrong with parameters[key].
+absl::Status BadParameter(const std::string& key, const std::string& value, std::string_view message,
+                          std::string expected) {
+  Findings out;
+  out.Add(fmt::format("parameters[{}].string_value", key), "{}", message).Says(QuotedText(value), std::move(expected));
+  return StatusOf(out.list());
+}
+
+absl::StatusOr<int> ReadInt(const char* key, const std::string& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return absl::InvalidArgumentError(fmt::format("failed to convert '{}' to integral number", text));
+    return BadParameter(key, text, fmt::format("failed to convert '{}' to integral number", text),
+                        "a whole number in quotes");
   }
   return value;
 }
 
-absl::StatusOr<bool> ReadBool(const std::string& text) {
+absl::StatusOr<bool> ReadBool(const char* key, const std::string& text) {
   std::string lower = text;
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (lower == "true" || lower == "1") return true;
   if (lower == "false" || lower == "0") return false;
-  return absl::InvalidArgumentError(fmt::format("failed to convert '{}' to boolean", text));
+  return BadParameter(key, text, fmt::format("failed to convert '{}' to boolean", text), "\"1\" or \"0\"");
 }
 
 absl::Status ReadThreads(const inference::ModelConfig& config, const char* key, int* threads) {
   const std::string* text = Find(config, key);
   if (text == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const int value, ReadInt(*text));
+  ASSIGN_OR_RETURN(const int value, ReadInt(key, *text));
   if (value > kMaxThreads) {
-    return absl::InvalidArgumentError(fmt::format("model '{}': parameter '{}' is {}, but must be at most {}",
-                                                  config.name(), key, value, kMaxThreads));
+    return BadParameter(
+        key, *text,
+        fmt::format("model '{}': parameter '{}' is {}, but must be at most {}", config.name(), key, value, kMaxThreads),
+        fmt::format("\"{}\" at most", kMaxThreads));
   }
   // 0 and below mean "the engine decides" in Triton, which takes every core; here one thread unless asked for more.
   *threads = std::max(value, 1);
@@ -52,7 +64,7 @@ absl::Status ReadThreads(const inference::ModelConfig& config, const char* key, 
 absl::Status ReadFlag(const inference::ModelConfig& config, const char* key, bool* flag) {
   const std::string* text = Find(config, key);
   if (text == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(*flag, ReadBool(*text));
+  ASSIGN_OR_RETURN(*flag, ReadBool(key, *text));
   return absl::OkStatus();
 }
 
@@ -73,29 +85,34 @@ int GraphLevel(const inference::ModelConfig& config) {
 
 absl::Status CheckAccelerators(const inference::ModelConfig& config) {
   const auto& accelerators = config.optimization().execution_accelerators();
-  for (const auto& accelerator : accelerators.cpu_execution_accelerator()) {
-    if (accelerator.name() == "openvino") {
-      return absl::InvalidArgumentError(
-          fmt::format("model '{}': the onnxruntime engine of this server has no openvino accelerator; use "
-                      "backend: \"openvino\" instead",
-                      config.name()));
-    }
-    return absl::InvalidArgumentError(
-        fmt::format("unknown Execution Accelerator '{}' is requested", accelerator.name()));
+  Findings out;
+  const auto refuse = [&](const char* list, int index, const std::string& name, std::string_view message) {
+    out.Add(fmt::format("optimization.execution_accelerators.{}[{}]", list, index), "{}", message)
+        .Says(QuotedText(name), "no accelerator: the engine runs on the CPU")
+        .Remove();
+  };
+  const auto unknown = [](const std::string& name) {
+    return fmt::format("unknown Execution Accelerator '{}' is requested", name);
+  };
+  for (int i = 0; i < accelerators.cpu_execution_accelerator_size(); ++i) {
+    const std::string& name = accelerators.cpu_execution_accelerator(i).name();
+    refuse("cpu_execution_accelerator", i, name,
+           name == "openvino" ? fmt::format("model '{}': the onnxruntime engine of this server has no openvino "
+                                            "accelerator; use backend: \"openvino\" instead",
+                                            config.name())
+                              : unknown(name));
   }
-  for (const auto& accelerator : accelerators.gpu_execution_accelerator()) {
-    const std::string& name = accelerator.name();
-    if (name == "tensorrt" || name == "cuda") {
-      return absl::InvalidArgumentError(fmt::format(
-          "model '{}': execution accelerator '{}' needs a GPU, but the onnxruntime engine of this server runs on the "
-          "CPU only",
-          config.name(), name));
-    }
-    if (name != "auto_mixed_precision" && name != "gpu_io") {
-      return absl::InvalidArgumentError(fmt::format("unknown Execution Accelerator '{}' is requested", name));
-    }
+  for (int i = 0; i < accelerators.gpu_execution_accelerator_size(); ++i) {
+    const std::string& name = accelerators.gpu_execution_accelerator(i).name();
+    if (name == "auto_mixed_precision" || name == "gpu_io") continue;
+    refuse("gpu_execution_accelerator", i, name,
+           name == "tensorrt" || name == "cuda"
+               ? fmt::format("model '{}': execution accelerator '{}' needs a GPU, but the onnxruntime engine of this "
+                             "server runs on the CPU only",
+                             config.name(), name)
+               : unknown(name));
   }
-  return absl::OkStatus();
+  return StatusOf(out.list());
 }
 
 }  // namespace
@@ -106,10 +123,14 @@ absl::StatusOr<SessionSettings> ReadSessionSettings(const inference::ModelConfig
   RETURN_IF_ERROR(ReadThreads(config, "intra_op_thread_count", &settings.intra_threads));
   RETURN_IF_ERROR(ReadThreads(config, "inter_op_thread_count", &settings.inter_threads));
   if (const std::string* text = Find(config, "execution_mode")) {
-    ASSIGN_OR_RETURN(const int mode, ReadInt(*text));
+    ASSIGN_OR_RETURN(const int mode, ReadInt("execution_mode", *text));
     if (mode != 0 && mode != 1) {
-      return absl::InvalidArgumentError(fmt::format(
-          "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got {} .", mode));
+      return BadParameter(
+          "execution_mode", *text,
+          fmt::format(
+              "Invalid configuration value provided. Expected values for  execution_mode are 0 or 1 but got {} .",
+              mode),
+          "\"0\" (sequential) or \"1\" (parallel)");
     }
     settings.parallel = mode == 1;
   }

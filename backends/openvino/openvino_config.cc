@@ -12,6 +12,7 @@
 #include "base/data_type.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -146,97 +147,139 @@ std::optional<std::size_t> Find(const Ports& ports, const std::string& name) {
 }
 
 // Things of the configuration that this backend has no answer to.
-absl::Status RefuseFeatures(const inference::ModelConfig& config) {
-  const auto refuse = [&](std::string_view what) {
-    return absl::UnimplementedError(
-        fmt::format("unable to load model '{}', the openvino backend does not support {}", config.name(), what));
+void RefuseFeatures(const inference::ModelConfig& config, Findings& out) {
+  const auto refuse = [&](bool present, const std::string& field, const std::string& what) {
+    if (!present) return;
+    out.AddWithCode(absl::StatusCode::kUnimplemented, field,
+                    "unable to load model '{}', the openvino backend does not support {}", config.name(), what)
+        .Says("'" + field + "'", "nothing of the kind with backend \"openvino\"");
   };
-  if (config.has_sequence_batching()) return refuse("sequence batching");
-  if (config.batch_input_size() > 0) return refuse("batch inputs");
-  if (config.batch_output_size() > 0) return refuse("batch outputs");
-  for (const auto& input : config.input()) {
-    if (input.allow_ragged_batch()) return refuse(fmt::format("ragged batches (input '{}')", input.name()));
-    if (input.optional()) {
-      return absl::InvalidArgumentError(
-          fmt::format("'optional' is set to true for input '{}' while the backend model doesn't support optional input",
-                      input.name()));
-    }
+  refuse(config.has_sequence_batching(), "sequence_batching", "sequence batching");
+  refuse(config.batch_input_size() > 0, "batch_input", "batch inputs");
+  refuse(config.batch_output_size() > 0, "batch_output", "batch outputs");
+  for (int i = 0; i < config.input_size(); ++i) {
+    const auto& input = config.input(i);
+    refuse(input.allow_ragged_batch(), fmt::format("input[{}].allow_ragged_batch", i),
+           fmt::format("ragged batches (input '{}')", input.name()));
+    if (!input.optional()) continue;
+    out.Add(fmt::format("input[{}].optional", i),
+            "'optional' is set to true for input '{}' while the backend model doesn't support optional input",
+            input.name())
+        .Says("true", "false with backend \"openvino\"")
+        .SetTo("false");
   }
-  return absl::OkStatus();
 }
 
 // The engine's CPU plugin aborts the process on string tensors, wherever they are.
-absl::Status RefuseStrings(const Ports& ports, std::string_view direction, std::string_view model) {
+void RefuseStrings(const Ports& ports, std::string_view direction, std::string_view model, Findings& out) {
   for (const OpenVinoPort& port : ports) {
     if (port.data_type != DataType::kBytes) continue;
-    return absl::UnimplementedError(
-        fmt::format("unable to load model '{}', {} '{}' has datatype TYPE_STRING, which the openvino backend refuses "
+    out.AddWithCode(absl::StatusCode::kUnimplemented, "backend",
+                    "unable to load model '{}', {} '{}' has datatype TYPE_STRING, which the openvino backend refuses "
                     "because the engine aborts the process on strings; serve it with backend \"onnxruntime\"",
-                    model, direction, port.names.front()));
+                    model, direction, port.names.front())
+        .Says("\"openvino\"", "another engine for tensors of strings")
+        .Advise("backend: \"onnxruntime\"");
   }
-  return absl::OkStatus();
 }
 
-// Model and configuration, as one complete shape each.
+std::string DimsText(const Shape& dims) { return fmt::format("[ {} ]", fmt::join(dims, ", ")); }
+
+// Model and configuration, as one complete shape each. `path` is the tensor's.
 template <typename Tensor>
-absl::Status CheckShape(const OpenVinoPort& port, const Tensor& tensor, bool exact,
-                        const inference::ModelConfig& config) {
+void CheckShape(const OpenVinoPort& port, const Tensor& tensor, bool exact, const inference::ModelConfig& config,
+                const std::string& path, Findings& out) {
   const bool batching = config.max_batch_size() > 0;
-  if (!port.known_rank) return absl::OkStatus();
+  if (!port.known_rank) return;
   const Shape model = ShapeOf(port);
   if (batching && (model.empty() || model[0] != -1)) {
-    return absl::InvalidArgumentError(
-        fmt::format("model '{}', tensor '{}': for the model to support batching the shape should have at least 1 "
-                    "dimension and the first dimension must be -1; but shape expected by the model is {}",
-                    config.name(), tensor.name(), ShapeText(AsSpan(model))));
+    out.Add("max_batch_size",
+            "model '{}', tensor '{}': for the model to support batching the shape should have at least 1 dimension and "
+            "the first dimension must be -1; but shape expected by the model is {}",
+            config.name(), tensor.name(), ShapeText(AsSpan(model)))
+        .Says(fmt::format("{}", config.max_batch_size()),
+              fmt::format("0, as '{}' has no batch dimension", tensor.name()))
+        .SetTo("0");
+    return;
   }
   const auto& declared = tensor.has_reshape() ? tensor.reshape().shape() : tensor.dims();
+  const Shape written(declared.begin(), declared.end());
+  const std::string field = path + (tensor.has_reshape() ? ".reshape.shape" : ".dims");
   Shape full;
   if (batching) full.push_back(-1);
   full.insert(full.end(), declared.begin(), declared.end());
   if (model.empty() && !batching && !tensor.has_reshape()) {
-    if (full.size() == 1 && full[0] == 1) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        fmt::format("unable to load model '{}', scalar tensor '{}', should only provide 1 in the model configuration "
-                    "when the model doesn't support batching. Model configuration provided: {}.",
-                    config.name(), tensor.name(), ShapeText(AsSpan(full))));
+    if (full.size() == 1 && full[0] == 1) return;
+    out.Add(field,
+            "unable to load model '{}', scalar tensor '{}', should only provide 1 in the model configuration when the "
+            "model doesn't support batching. Model configuration provided: {}.",
+            config.name(), tensor.name(), ShapeText(AsSpan(full)))
+        .Says(DimsText(written), "[ 1 ] for a scalar")
+        .SetTo("[ 1 ]");
+    return;
   }
   bool fits = full.size() == model.size();
   for (std::size_t i = 0; fits && i < model.size(); ++i) fits = model[i] == full[i] || (!exact && model[i] == -1);
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format(
-      "model '{}', tensor '{}': the model expects {} dimensions (shape {}) but the model configuration specifies {} "
-      "dimensions ({}shape {})",
-      config.name(), tensor.name(), model.size(), ShapeText(AsSpan(model)), full.size(),
-      batching ? "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making "
-                 "complete "
-               : "",
-      ShapeText(AsSpan(full))));
+  if (fits) return;
+  Shape fitting(model.begin() + (batching ? 1 : 0), model.end());
+  if (fitting.empty()) fitting.push_back(1);
+  out.Add(
+         field,
+         "model '{}', tensor '{}': the model expects {} dimensions (shape {}) but the model configuration specifies {} "
+         "dimensions ({}shape {})",
+         config.name(), tensor.name(), model.size(), ShapeText(AsSpan(model)), full.size(),
+         batching ? "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
+                    "making complete "
+                  : "",
+         ShapeText(AsSpan(full)))
+      .Says(DimsText(written),
+            fmt::format("{}, as the model has{}", DimsText(fitting), batching ? " behind the batch dimension" : ""))
+      .SetTo(DimsText(fitting));
 }
 
+bool Declares(const inference::ModelConfig& config, std::string_view name) {
+  const auto has = [&](const auto& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) { return tensor.name() == name; });
+  };
+  return has(config.input()) || has(config.output());
+}
+
+// The port that a tensor of the configuration means; nothing when there is none. Says what does not fit.
 template <typename Tensor>
-absl::StatusOr<std::size_t> BindTensor(const Ports& ports, const Tensor& tensor, std::string_view direction,
-                                       const inference::ModelConfig& config) {
+std::optional<std::size_t> BindTensor(const Ports& ports, const Tensor& tensor, std::string_view direction, int number,
+                                      const inference::ModelConfig& config, Findings& out) {
+  const std::string path = fmt::format("{}[{}]", direction, number);
   const std::optional<std::size_t> index = Find(ports, tensor.name());
   if (!index) {
-    std::vector<std::string> allowed;
+    std::vector<std::string_view> allowed;
     for (const OpenVinoPort* port : ByName(ports)) allowed.push_back(port->names.front());
-    return absl::InvalidArgumentError(fmt::format("unexpected inference {} '{}', allowed {}s are: {}", direction,
-                                                  tensor.name(), direction, fmt::join(allowed, ", ")));
+    const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
+    Finding& finding = out.Add(path + ".name", "unexpected inference {} '{}', allowed {}s are: {}", direction,
+                               tensor.name(), direction, list)
+                           .Says(fmt::format("'{}'", tensor.name()), "one of the model's: " + list);
+    std::erase_if(allowed, [&](std::string_view name) { return Declares(config, name); });
+    const std::string_view nearest = allowed.size() == 1 ? allowed.front() : NearestName(tensor.name(), allowed);
+    if (!nearest.empty()) finding.SetTo(QuotedText(nearest));
+    return std::nullopt;
   }
   const OpenVinoPort& port = ports[*index];
   if (port.data_type == DataType::kInvalid) {
-    return absl::UnimplementedError(
-        fmt::format("Unsupported OpenVINO type '{}' for {} '{}'", port.type_name, direction, tensor.name()));
+    out.AddWithCode(absl::StatusCode::kUnimplemented, path + ".data_type", "Unsupported OpenVINO type '{}' for {} '{}'",
+                    port.type_name, direction, tensor.name());
+    return index;
   }
   const auto declared = static_cast<DataType>(tensor.data_type());
   if (declared != port.data_type) {
-    return absl::InvalidArgumentError(
-        fmt::format("unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}",
-                    config.name(), ConfigName(declared), direction, tensor.name(), ConfigName(port.data_type)));
+    out.Add(path + ".data_type",
+            "unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}",
+            config.name(), ConfigName(declared), direction, tensor.name(), ConfigName(port.data_type))
+        .Says(declared == DataType::kInvalid ? std::string() : std::string(ConfigName(declared)),
+              fmt::format("{}, as the model has", ConfigName(port.data_type)))
+        .SetTo(std::string(ConfigName(port.data_type)));
+    return index;
   }
-  RETURN_IF_ERROR(CheckShape(port, tensor, direction == "output", config));
-  return *index;
+  CheckShape(port, tensor, direction == "output", config, path, out);
+  return index;
 }
 
 bool CalculatedNarrow(DataType type) {
@@ -268,9 +311,14 @@ absl::Status CompleteOpenVinoConfig(const Ports& inputs, const Ports& outputs, i
   const bool batching = !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), CanBatch) &&
                         std::all_of(outputs.begin(), outputs.end(), CanBatch);
   if (!batching && config->max_batch_size() != 0) {
-    return absl::InvalidArgumentError(fmt::format(
-        "autofill failed for model '{}': model does not support batching while non-zero max_batch_size is specified",
-        config->name()));
+    Findings out;
+    out.Add(
+           "max_batch_size",
+           "autofill failed for model '{}': model does not support batching while non-zero max_batch_size is specified",
+           config->name())
+        .Says(fmt::format("{}", config->max_batch_size()), "0, as the model has no batch dimension")
+        .SetTo("0");
+    return StatusOf(out.list());
   }
   if (batching && config->max_batch_size() == 0) {
     config->set_max_batch_size(default_max_batch_size);
@@ -298,36 +346,48 @@ absl::Status CompleteOpenVinoConfig(const Ports& inputs, const Ports& outputs, i
 
 absl::StatusOr<OpenVinoBinding> BindOpenVinoConfig(const Ports& inputs, const Ports& outputs,
                                                    bool allow_narrow_integers, const inference::ModelConfig& config) {
-  RETURN_IF_ERROR(RefuseFeatures(config));
-  RETURN_IF_ERROR(RefuseStrings(inputs, "input", config.name()));
-  RETURN_IF_ERROR(RefuseStrings(outputs, "output", config.name()));
+  Findings out;
+  RefuseFeatures(config, out);
+  RefuseStrings(inputs, "input", config.name(), out);
+  RefuseStrings(outputs, "output", config.name(), out);
   if (static_cast<std::size_t>(config.input_size()) != inputs.size()) {
-    return absl::InvalidArgumentError(
-        fmt::format("unable to load model '{}', configuration expects {} inputs, model provides {}", config.name(),
-                    config.input_size(), inputs.size()));
+    std::vector<std::string_view> names;
+    for (const OpenVinoPort* port : ByName(inputs)) names.push_back(port->names.front());
+    out.Add(fmt::format("input[{}]", config.input_size()),
+            "unable to load model '{}', configuration expects {} inputs, model provides {}", config.name(),
+            config.input_size(), inputs.size())
+        .Says(fmt::format("{} inputs", config.input_size()),
+              fmt::format("{}: {}", inputs.size(), fmt::join(names, ", ")));
   }
   OpenVinoBinding binding;
-  for (const auto& input : config.input()) {
-    ASSIGN_OR_RETURN(const std::size_t port, BindTensor(inputs, input, "input", config));
-    const auto twin = std::find(binding.inputs.begin(), binding.inputs.end(), port);
+  for (int i = 0; i < config.input_size(); ++i) {
+    const auto& input = config.input(i);
+    const std::optional<std::size_t> port = BindTensor(inputs, input, "input", i, config, out);
+    if (!port) continue;
+    const auto twin = std::find(binding.inputs.begin(), binding.inputs.end(), *port);
     if (twin != binding.inputs.end()) {
-      return absl::InvalidArgumentError(
-          fmt::format("unable to load model '{}', inputs '{}' and '{}' are names of the same tensor", config.name(),
-                      config.input(static_cast<int>(twin - binding.inputs.begin())).name(), input.name()));
+      out.Add(fmt::format("input[{}].name", i),
+              "unable to load model '{}', inputs '{}' and '{}' are names of the same tensor", config.name(),
+              config.input(static_cast<int>(twin - binding.inputs.begin())).name(), input.name());
     }
-    binding.inputs.push_back(port);
+    binding.inputs.push_back(*port);
   }
-  for (const auto& output : config.output()) {
-    ASSIGN_OR_RETURN(const std::size_t port, BindTensor(outputs, output, "output", config));
-    if (CalculatedNarrow(outputs[port].data_type) && !allow_narrow_integers) {
-      return absl::UnimplementedError(fmt::format(
-          "unable to load model '{}', output '{}' has datatype {}, which the openvino engine calculates with 32 bits and "
-          "so answers wrongly for large values; serve it with backend \"onnxruntime\", or set parameter "
-          "'allow_narrow_integers' to \"true\" to accept that",
-          config.name(), output.name(), ConfigName(outputs[port].data_type)));
+  for (int i = 0; i < config.output_size(); ++i) {
+    const auto& output = config.output(i);
+    const std::optional<std::size_t> port = BindTensor(outputs, output, "output", i, config, out);
+    if (!port) continue;
+    if (CalculatedNarrow(outputs[*port].data_type) && !allow_narrow_integers) {
+      out.AddWithCode(
+             absl::StatusCode::kUnimplemented, fmt::format("output[{}].data_type", i),
+             "unable to load model '{}', output '{}' has datatype {}, which the openvino engine calculates with 32 bits and "
+             "so answers wrongly for large values; serve it with backend \"onnxruntime\", or set parameter "
+             "'allow_narrow_integers' to \"true\" to accept that",
+             config.name(), output.name(), ConfigName(outputs[*port].data_type))
+          .Advise("parameters { key: \"allow_narrow_integers\" value { string_value: \"true\" } }");
     }
-    binding.outputs.push_back(port);
+    binding.outputs.push_back(*port);
   }
+  RETURN_IF_ERROR(StatusOf(out.list()));
   return binding;
 }
 

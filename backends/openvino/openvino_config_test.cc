@@ -9,6 +9,7 @@
 
 #include "backends/openvino/built_in_model.h"
 #include "base/status.h"
+#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -27,7 +28,7 @@ OpenVinoPort Port(std::string name, DataType type, std::vector<std::int64_t> dim
   return {.names = {std::move(name)}, .data_type = type, .type_name = "t", .known_rank = true, .dims = std::move(dims)};
 }
 
-std::string Text(const absl::Status& status) { return std::string(MessageOf(status)); }
+std::string Text(const absl::Status& status) { return HeadOf(status); }
 
 std::string OptionError(const std::string& key, const std::string& value) {
   inference::ModelConfig config = Config("");

@@ -1,10 +1,14 @@
 #include "base/status.h"
 
+#include "absl/strings/cord.h"
+
 namespace tidemark {
 
 absl::Status WithContext(const absl::Status& status, std::string_view context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), fmt::format("{}: {}", context, MessageOf(status)));
+  absl::Status result(status.code(), fmt::format("{}: {}", context, MessageOf(status)));
+  status.ForEachPayload([&result](absl::string_view url, const absl::Cord& value) { result.SetPayload(url, value); });
+  return result;
 }
 
 std::string_view TritonCodeName(absl::StatusCode code) {

@@ -39,7 +39,7 @@ inline std::string_view MessageOf(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }
 
-// The same code with "context: " in front of the message. OK stays OK.
+// The same code and payloads with "context: " in front of the message. OK stays OK.
 absl::Status WithContext(const absl::Status& status, std::string_view context);
 
 // The name that Triton prints for a code in reasons and logs ("Invalid argument", "Internal", "Not found",

@@ -56,6 +56,12 @@ void Lifecycle::Load(std::string name, LoadOverrides overrides, Done done) {
   impl_->Load(impl_->KeyOf(std::move(name)), std::move(overrides), std::move(done));
 }
 
+void Lifecycle::Check(std::string name, LoadOverrides overrides, CheckDone done) {
+  if (absl::Status valid = ValidateLoadName(name); !valid.ok()) return done(std::move(valid), "[]");
+  if (!accepting()) return done(absl::UnavailableError("Server not ready"), "[]");
+  impl_->Check(impl_->KeyOf(std::move(name)), std::move(overrides), std::move(done));
+}
+
 void Lifecycle::Unload(std::string name, bool /*unload_dependents: no ensembles, so nothing depends*/, Done done) {
   if (!accepting()) return done(absl::UnavailableError("Server not ready"));
   if (impl_->options().mode != ControlMode::kExplicit) return done(NotExplicit());
@@ -81,7 +87,8 @@ absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const 
     }
     const auto model = snapshot->find(key);
     if (model == snapshot->end() || model->second->versions.empty()) {
-      if (!ready_only) index.push_back({name, "", "", ""});
+      const std::string reason = impl_->PollErrorOf(key);
+      if (!ready_only) index.push_back({name, "", reason.empty() ? "" : "UNAVAILABLE", reason});
       continue;
     }
     for (const auto& [number, version] : model->second->versions) {

@@ -55,6 +55,8 @@ class Lifecycle {
 
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
+  // The first error with all of them behind it, or OK, and every finding as JSON (repository/config_finding.h).
+  using CheckDone = absl::AnyInvocable<void(absl::Status, std::string findings_json)>;
 
   struct Options {
     ControlMode mode = ControlMode::kNone;
@@ -90,6 +92,10 @@ class Lifecycle {
 
   // POST /v2/repository/models/{name}/load: answers when every version is READY or has failed.
   void Load(std::string name, LoadOverrides overrides, Done done);
+  // POST …/load?dry_run=true: what a load would find wrong, without loading (lifecycle/check_model.h); in every control mode.
+  // Waits its turn behind operations of the same model. Whatever is wrong with the model is INVALID_ARGUMENT or
+  // NOT_FOUND; UNAVAILABLE when the server stops, RESOURCE_EXHAUSTED when there is no room to open it.
+  void Check(std::string name, LoadOverrides overrides, CheckDone done);
   // POST …/unload: answers when the memory is back, or DEADLINE_EXCEEDED when requests are still inside at the deadline
   // (the unload goes on).
   void Unload(std::string name, bool unload_dependents, Done done);

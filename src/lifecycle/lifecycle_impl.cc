@@ -66,8 +66,8 @@ void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done)
       status = RunLoad(name, overrides);
     } catch (const std::exception& error) {  // before the first transaction: those let nothing out
       status = PollError(name, absl::ResourceExhaustedError(fmt::format("exception: {}", error.what())));
+      LOG_ERROR("{}", MessageOf(status));
     }
-    if (!status.ok()) LOG_ERROR("{}", MessageOf(status));
     EndOperation(name);
     done(status);
   };
@@ -79,6 +79,13 @@ absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& na
   if (overrides.files.empty()) {
     return parts_.repository->Resolve(NameOfKey(name), overrides, NamespaceOfKey(name));
   }
+  ASSIGN_OR_RETURN(const std::filesystem::path directory, WriteFiles(name, overrides, files));
+  return parts_.repository->ResolveIn(NameOfKey(name), "", directory, overrides);
+}
+
+absl::StatusOr<std::filesystem::path> Lifecycle::Impl::WriteFiles(const std::string& name,
+                                                                  const LoadOverrides& overrides,
+                                                                  std::shared_ptr<Scope>& files) {
   RETURN_IF_ERROR(ValidateOverridePaths(overrides));
   std::uint64_t number = 0;
   {
@@ -86,19 +93,26 @@ absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& na
     number = ++counter_;
   }
   files = std::make_shared<Scope>(*parts_.ledger, *parts_.platform, fmt::format("model/{}/files-{}", name, number));
-  ASSIGN_OR_RETURN(const std::filesystem::path directory, files->MakeTempDirectory("tidemark-", "file overrides"));
+  ASSIGN_OR_RETURN(std::filesystem::path directory, files->MakeTempDirectory("tidemark-", "file overrides"));
   RETURN_IF_ERROR(WriteOverrideFiles(overrides, directory));
-  return parts_.repository->ResolveIn(NameOfKey(name), "", directory, overrides);
+  return directory;
 }
 
 absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrides& overrides) {
   std::shared_ptr<Scope> files;
   absl::StatusOr<ModelSource> source = ResolveSource(name, overrides, files);
-  if (!source.ok()) return PollError(name, source.status());
+  if (!source.ok()) {
+    absl::Status status = PollError(name, source.status());
+    LOG_ERROR("{}", MessageOf(status));
+    absl::MutexLock lock(&mutex_);
+    poll_errors_[name] = TritonStatusText(absl::Status(status.code(), source.status().message()));
+    return status;
+  }
   source->key = name;  // also for file overrides, which lie in no namespace's folder
   {
     absl::MutexLock lock(&mutex_);
     if (refusing_) return absl::UnavailableError("Server not ready");
+    poll_errors_.erase(name);
     Record& record = records_[name];
     if (overrides.empty() && record.stamp.has_value() && *record.stamp == source->stamp) return absl::OkStatus();
     record.known = true;
@@ -113,6 +127,7 @@ absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrid
     PublishLocked(name);
   }
   if (source->versions.empty()) {
+    LOG_ERROR("failed to load model '{}': {}", name, MessageOf(NoVersionError(name)));
     return absl::InvalidArgumentError(
         fmt::format("load failed for model '{}': {}\n", name, MessageOf(NoVersionError(name))));
   }
@@ -174,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
       Learn(source.key, version, (*model)->scope(), overridden ? nullptr : &source.stamp);
       return model;
     }
-    status = model.status();
+    status = parts_.repository->WithPlaces(source, model.status());
     if (transaction.worth_another_try() && !alone) {
       LOG_INFO("'{}' version {} did not fit beside other loads, waiting for them: {}", source.name, version,
                MessageOf(status));
@@ -212,7 +227,8 @@ void Lifecycle::Impl::Learn(const std::string& name, std::int64_t version, const
 
 absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
                                        std::vector<absl::StatusOr<std::unique_ptr<Model>>> results) {
-  std::string text;
+  std::string text;     // Triton's
+  std::string details;  // ours, behind it
   bool cancelled = false;
   std::map<std::int64_t, std::string> reasons;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -221,9 +237,12 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
       reasons[version] = "Unavailable: another version of this load failed";
       continue;
     }
-    cancelled = cancelled || absl::IsCancelled(results[i].status());
-    reasons[version] = TritonStatusText(results[i].status());
-    text += fmt::format("version {} is at UNAVAILABLE state: {};\n", version, reasons[version]);
+    const absl::Status& status = results[i].status();
+    cancelled = cancelled || absl::IsCancelled(status);
+    reasons[version] = TritonStatusText(status);
+    text += fmt::format("version {} is at UNAVAILABLE state: {}: {};\n", version, TritonCodeName(status.code()),
+                        HeadOf(status));
+    details += DetailsOf(status);
   }
   while (!results.empty()) results.pop_back();  // what did load goes, too, newest first
   parts_.buffers->Trim();                       // the warm-up's buffers
@@ -240,7 +259,8 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
   }
   PublishLocked(source.key);
   LOG_INFO("failed to load '{}'", source.name);
-  const std::string message = fmt::format("load failed for model '{}': {}\n", source.name, text);
+  std::string message = fmt::format("load failed for model '{}': {}\n", source.name, text);
+  if (!details.empty()) message += details.substr(1);
   return cancelled ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
 }
 
@@ -407,6 +427,7 @@ void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
     absl::MutexLock lock(&mutex_);
     Record& record = records_[name];
     record.stamp.reset();
+    poll_errors_.erase(name);
     for (auto& [number, version] : record.versions) {
       if (version.state == VersionState::kReady) {
         WithdrawLocked(name, number, version, drains);

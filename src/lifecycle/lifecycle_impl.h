@@ -37,6 +37,9 @@ class Lifecycle::Impl {
   // Queues the operation behind those of the same model. `name` is a key here and below.
   void Load(std::string name, LoadOverrides overrides, Done done);
   void Unload(std::string name, Done done);
+  void Check(std::string name, LoadOverrides overrides, CheckDone done);
+  // Why the configuration of a model could not be read at the last attempt to load it; empty when it could.
+  std::string PollErrorOf(const std::string& name);
 
   // One look at the repository: loads what is new or changed, unloads what is gone; `done` when all of it has ended.
   // With `names` only those are loaded. An error when a model failed.
@@ -91,6 +94,10 @@ class Lifecycle::Impl {
   absl::Status RunLoad(const std::string& name, const LoadOverrides& overrides);
   absl::StatusOr<ModelSource> ResolveSource(const std::string& name, const LoadOverrides& overrides,
                                             std::shared_ptr<Scope>& files);
+  // A temporary directory with the file overrides, on a new scope.
+  absl::StatusOr<std::filesystem::path> WriteFiles(const std::string& name, const LoadOverrides& overrides,
+                                                   std::shared_ptr<Scope>& files);
+  absl::StatusOr<std::vector<Finding>> RunCheck(const std::string& name, const LoadOverrides& overrides);
   // One load operation on its way.
   struct Running {
     explicit Running(Admission& admission) : operation(admission) {}
@@ -143,6 +150,7 @@ class Lifecycle::Impl {
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::string, Record> records_ ABSL_GUARDED_BY(mutex_);
   std::set<CancelFlag*> running_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> poll_errors_ ABSL_GUARDED_BY(mutex_);  // by key
   struct Learned {
     ModelStamp stamp;
     MemoryEstimate high_water;

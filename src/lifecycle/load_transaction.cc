@@ -93,6 +93,12 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
 
 absl::Status LoadTransaction::Resolve() {
   config_ = source_.config;
+  artifact_.model_name = source_.name;
+  artifact_.version = version_;
+  artifact_.model_directory = source_.directory;
+  artifact_.version_directory = source_.directory / fmt::format("{}", version_);
+  artifact_.auto_complete = parts_.auto_complete;
+  artifact_.cancel = parts_.cancel;
   RETURN_IF_ERROR(RefuseUnscheduled(config_));
   ASSIGN_OR_RETURN(backend_, parts_.backends->Get(config_.backend()));
   InstanceDefaults defaults;
@@ -109,15 +115,11 @@ absl::Status LoadTransaction::Resolve() {
   devices.gpu_build = backend_->uses_gpus();
   defaults.gpus = devices.gpus;
   NormalizeInstanceGroups(defaults, &config_);
-  RETURN_IF_ERROR(StatusOf(ValidateInstanceGroups(config_, devices)));
-  RETURN_IF_ERROR(StatusOf(ValidateWarmup(config_)));
-  artifact_.model_name = source_.name;
-  artifact_.version = version_;
-  artifact_.model_directory = source_.directory;
-  artifact_.version_directory = source_.directory / fmt::format("{}", version_);
-  artifact_.auto_complete = parts_.auto_complete;
-  artifact_.cancel = parts_.cancel;
-  return absl::OkStatus();
+  Findings findings;
+  findings.Append(ValidateInstanceGroups(config_, devices));
+  findings.Append(ValidateWarmup(config_));
+  findings.Append(ValidateSequenceStates(config_));
+  return StatusOf(findings.list());
 }
 
 absl::Status LoadTransaction::Reserve() {
@@ -137,21 +139,40 @@ absl::Status LoadTransaction::Reserve() {
   return absl::OkStatus();
 }
 
-absl::Status LoadTransaction::Initialise() {
+absl::Status LoadTransaction::Open() {
   model_.scope = std::make_unique<Scope>(
       *parts_.ledger, *parts_.platform, owner_,
       Scope::Options{.cancel = parts_.cancel, .reservations = &reservations_, .resident = false});
   ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, config_, *model_.scope));
+  return absl::OkStatus();
+}
+
+absl::Status LoadTransaction::Validate() {
   inference::ModelConfig completed = model_.backend_model->config();
   NormalizeConfig(&completed);
   NormalizeInstanceGroups(InstanceDefaults{}, &completed);
-  RETURN_IF_ERROR(StatusOf(ValidateConfig(completed)));
-  RETURN_IF_ERROR(StatusOf(ValidateModelIo(completed)));
+  Findings findings;
+  findings.Append(ValidateConfig(completed));
+  findings.Append(ValidateModelIo(completed));
   std::map<std::string, std::vector<std::string>> labels;
-  for (const inference::ModelOutput& output : completed.output()) {
-    ASSIGN_OR_RETURN(labels[output.name()], ReadLabels(source_.directory, source_.name, output));
+  for (int i = 0; i < completed.output_size(); ++i) {
+    const inference::ModelOutput& output = completed.output(i);
+    auto lines = ReadLabels(source_.directory, source_.name, output);
+    if (lines.ok()) {
+      labels[output.name()] = *std::move(lines);
+    } else {
+      findings.AddWithCode(lines.status().code(), fmt::format("output[{}].label_filename", i), "{}",
+                           MessageOf(lines.status()));
+    }
   }
+  RETURN_IF_ERROR(StatusOf(findings.list()));
   model_.info = std::make_unique<ModelInfo>(completed, version_, labels);
+  return absl::OkStatus();
+}
+
+absl::Status LoadTransaction::Initialise() {
+  RETURN_IF_ERROR(Open());
+  RETURN_IF_ERROR(Validate());
   ASSIGN_OR_RETURN(scheduler_,
                    InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info, *parts_.buffers));
   return absl::OkStatus();
@@ -184,6 +205,42 @@ absl::Status LoadTransaction::WarmUp() {
     if (!status.ok()) LOG_VERBOSE(1, "model '{}' refused a batch of zeros: {}", source_.name, MessageOf(status));
   }
   return absl::OkStatus();
+}
+
+std::vector<Finding> LoadTransaction::Check(bool open) {
+  Findings out;
+  try {
+    CheckSteps(open, out);
+  } catch (const std::bad_alloc&) {
+    out.AddWithCode(absl::StatusCode::kResourceExhausted, "", "out of host memory");
+  } catch (const std::exception& error) {
+    out.AddWithCode(absl::StatusCode::kInternal, "", "exception: {}", error.what());
+  }
+  RollBack();
+  return std::move(out).Take();
+}
+
+void LoadTransaction::CheckSteps(bool open, Findings& out) {
+  out.Take(Resolve());
+  const auto without_engine = [&] { out.Append(ValidateModelIo(config_)); };
+  if (backend_ == nullptr || !open) return without_engine();
+  if (absl::Status status = Reserve(); !status.ok()) {
+    out.Take(status);
+    return without_engine();
+  }
+  if (absl::Status status = Open(); !status.ok()) {
+    out.Take(status);
+    return without_engine();
+  }
+  if (absl::Status status = Validate(); !status.ok()) return out.Take(status);
+  for (int i = 0; i < model_.info->config().model_warmup_size(); ++i) {
+    const inference::ModelWarmup& sample = model_.info->config().model_warmup(i);
+    if (sample.batch_size() == 0) continue;
+    const absl::Status made = MakeWarmupRequest(*model_.info, sample, source_.directory, *parts_.buffers).status();
+    if (made.ok()) continue;
+    out.AddWithCode(made.code(), fmt::format("model_warmup[{}]", i), "failed to run warmup sample '{}': {}; ",
+                    sample.name(), MessageOf(made));
+  }
 }
 
 void LoadTransaction::RollBack() noexcept {

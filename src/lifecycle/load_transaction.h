@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 #include "inference/model.h"
 #include "lifecycle/admission.h"
 #include "observe/statistics_book.h"
+#include "repository/config_finding.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
 #include "resource/ledger.h"
@@ -53,6 +55,11 @@ class LoadTransaction {
   // Called once. No exception leaves. After an error the version's rows are gone (or stranded).
   absl::StatusOr<std::unique_ptr<Model>> Run();
 
+  // Instead of Run: everything that a load would find wrong, without making instances and without executing anything;
+  // the model is opened with its engine, unless `open` is false, and given back at once. Goes on after a mistake where
+  // that makes sense. No exception leaves; nothing of it stays.
+  std::vector<Finding> Check(bool open);
+
   // After Run failed: was it refused memory that others, which were loading or leaving meanwhile, may have given back?
   bool worth_another_try() const { return worth_another_try_; }
 
@@ -60,8 +67,11 @@ class LoadTransaction {
   absl::StatusOr<std::unique_ptr<Model>> RunSteps();
   absl::Status Resolve();
   absl::Status Reserve();
+  absl::Status Open();
+  absl::Status Validate();
   absl::Status Initialise();
   absl::Status WarmUp();
+  void CheckSteps(bool open, Findings& out);
   void RollBack() noexcept;
 
   const Parts parts_;

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "repository/config_edit.h"
+#include "repository/config_finding.h"
 
 namespace tidemark {
 namespace {
@@ -23,42 +26,8 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 
 constexpr std::size_t kMaxConfigBytes = std::size_t{64} << 20;
-constexpr int kMaxErrors = 50;
-constexpr int kMaxDepth = 64;  // the message itself is six levels deep
-
-// Insertions, deletions, substitutions and swaps of neighbours that lead from `a` to `b`.
-std::size_t EditDistance(std::string_view a, std::string_view b) {
-  const std::size_t width = b.size() + 1;
-  std::vector<std::size_t> table((a.size() + 1) * width);
-  const auto at = [&](std::size_t i, std::size_t j) -> std::size_t& { return table[i * width + j]; };
-  for (std::size_t i = 0; i <= a.size(); ++i) at(i, 0) = i;
-  for (std::size_t j = 0; j <= b.size(); ++j) at(0, j) = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substitute = at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1);
-      at(i, j) = std::min({at(i - 1, j) + 1, at(i, j - 1) + 1, substitute});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
-      }
-    }
-  }
-  return at(a.size(), b.size());
-}
-
-// The candidate nearest to `name`; empty when none is near enough to be what was meant.
-std::string_view Nearest(std::string_view name, const std::vector<std::string_view>& candidates) {
-  if (name.size() > 64) return {};
-  std::string_view best;
-  std::size_t best_distance = std::max<std::size_t>(name.size() / 3, 1) + 1;
-  for (std::string_view candidate : candidates) {
-    const std::size_t distance = EditDistance(name, candidate);
-    if (distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
+constexpr std::size_t kMaxErrors = 50;
+constexpr std::size_t kMaxDepth = 64;  // the message itself is six levels deep
 
 // The texts between double quotes, in order.
 std::vector<std::string_view> Quoted(std::string_view text) {
@@ -72,58 +41,71 @@ std::vector<std::string_view> Quoted(std::string_view text) {
   return parts;
 }
 
-std::string_view NearestField(const Descriptor& message, std::string_view name) {
+std::vector<std::string_view> FieldNames(const Descriptor& message) {
   std::vector<std::string_view> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
-  return Nearest(name, names);
+  return names;
 }
 
-// Finds the message type of that full name below `root` (whose fields reach every type of the file).
-const Descriptor* FindType(std::string_view full_name) {
-  return inference::ModelConfig::descriptor()->file()->pool()->FindMessageTypeByName(std::string(full_name));
-}
-
-// What the parser does not know, in one of its messages: a field of a message type, or a value of an enum
-// field.
-struct UnknownName {
-  std::string name;
-  std::string_view nearest;
-};
-
-std::optional<UnknownName> FindUnknownName(std::string_view message) {
-  const std::vector<std::string_view> quoted = Quoted(message);
-  if (quoted.size() != 2) return std::nullopt;
-  if (message.find("has no field named") != std::string_view::npos) {
-    const Descriptor* type = FindType(quoted[0]);
-    return UnknownName{.name = std::string(quoted[1]),
-                       .nearest = type == nullptr ? std::string_view() : NearestField(*type, quoted[1])};
-  }
-  if (message.find("Unknown enumeration value of") == std::string_view::npos) return std::nullopt;
+std::vector<std::string_view> ValueNames(const EnumDescriptor& type) {
   std::vector<std::string_view> names;
-  // The parser names the field, not its type: take the first enum field of that name.
-  std::vector<const Descriptor*> todo = {inference::ModelConfig::descriptor()};
-  for (std::size_t i = 0; i < todo.size() && names.empty() && i < 256; ++i) {
-    for (int f = 0; f < todo[i]->field_count(); ++f) {
-      const FieldDescriptor* field = todo[i]->field(f);
-      if (field->message_type() != nullptr) todo.push_back(field->message_type());
-      if (field->enum_type() == nullptr || field->name() != quoted[1]) continue;
-      const EnumDescriptor* type = field->enum_type();
-      for (int v = 0; v < type->value_count(); ++v) names.push_back(type->value(v)->name());
+  for (int v = 0; v < type.value_count(); ++v) {
+    if (type.value(v)->name() != "TYPE_INVALID") names.push_back(type.value(v)->name());
+  }
+  return names;
+}
+
+std::string Upper(std::string_view text) {
+  std::string upper(text);
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; });
+  return upper;
+}
+
+bool EqualsInAnyCase(std::string_view a, std::string_view b) { return Upper(a) == Upper(b); }
+
+// What people write for TYPE_…: numpy's, ONNX's and the protocol's names.
+std::string_view NearestValue(std::string_view name, const EnumDescriptor& type) {
+  const std::string upper = Upper(name);
+  std::string_view bare = upper;
+  if (type.name() == "DataType") {
+    if (bare.starts_with("TYPE_")) bare.remove_prefix(5);
+    constexpr std::pair<std::string_view, std::string_view> kOthers[] = {
+        {"FLOAT", "TYPE_FP32"},    {"FLOAT32", "TYPE_FP32"},  {"DOUBLE", "TYPE_FP64"},  {"FLOAT64", "TYPE_FP64"},
+        {"FLOAT16", "TYPE_FP16"},  {"HALF", "TYPE_FP16"},     {"BYTES", "TYPE_STRING"}, {"STR", "TYPE_STRING"},
+        {"OBJECT", "TYPE_STRING"}, {"BFLOAT16", "TYPE_BF16"}, {"INT", "TYPE_INT32"},    {"LONG", "TYPE_INT64"},
+        {"BOOLEAN", "TYPE_BOOL"}};
+    for (const auto& [other, ours] : kOthers) {
+      if (bare == other) return ours;
     }
   }
-  return UnknownName{.name = std::string(quoted[0]), .nearest = Nearest(quoted[0], names)};
+  for (int v = 0; v < type.value_count(); ++v) {
+    const std::string& known = type.value(v)->name();
+    if (known == upper || known.ends_with(fmt::format("_{}", bare))) return known;
+  }
+  return NearestName(upper, ValueNames(type));
 }
 
-struct Position {
-  int line = 0;
-  int column = 0;
-};
+// The type of the field that a path ends in; null when the path is not one of ModelConfig's.
+const FieldDescriptor* FieldOfPath(std::string_view path) {
+  const Descriptor* type = inference::ModelConfig::descriptor();
+  const FieldDescriptor* field = nullptr;
+  while (!path.empty()) {
+    if (type == nullptr) return nullptr;
+    const std::size_t stop = path.find_first_of(".[");
+    field = type->FindFieldByName(std::string(path.substr(0, stop)));
+    if (field == nullptr) return nullptr;
+    type = field->is_map() ? field->message_type()->map_value()->message_type() : field->message_type();
+    path.remove_prefix(std::min(stop, path.size()));
+    if (path.starts_with('[')) path.remove_prefix(std::min(path.find(']'), path.size() - 1) + 1);
+    if (path.starts_with('.')) path.remove_prefix(1);
+  }
+  return field;
+}
 
-Position PositionAt(std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, offset);
-  const std::size_t newline = before.rfind('\n');
-  return {.line = static_cast<int>(std::count(before.begin(), before.end(), '\n')),
-          .column = static_cast<int>(newline == std::string_view::npos ? offset : offset - newline - 1)};
+std::string OneOf(const std::vector<std::string_view>& names, std::string_view nearest) {
+  if (!nearest.empty() && names.size() > 4) return std::string(nearest);
+  return fmt::format("one of {}", fmt::join(names, ", "));
 }
 
 // The offset that the tokenizer means: it counts a tab as the way to the next multiple of eight.
@@ -140,45 +122,200 @@ std::size_t OffsetOf(std::string_view text, int line, int column) {
   return at;
 }
 
+// Offsets of the brackets that are open at the end, outermost first; stops at the first that opens a level too deep, which
+// is then the last.
+std::vector<std::size_t> OpenBrackets(std::string_view text, std::size_t limit) {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '#') {
+      i = std::min(text.find('\n', i), text.size());
+    } else if (c == '"' || c == '\'') {
+      for (++i; i < text.size() && text[i] != c && text[i] != '\n'; ++i) {
+        if (text[i] == '\\') ++i;
+      }
+    } else if (c == '{' || c == '<' || c == '[') {
+      open.push_back(i);
+      if (open.size() > limit) return open;
+    } else if ((c == '}' || c == '>' || c == ']') && !open.empty()) {
+      open.pop_back();
+    }
+  }
+  return open;
+}
+
+// A brace that opens a level too deep: the parser recurses, and must not do so without end.
+std::optional<std::size_t> FindTooDeep(std::string_view text) {
+  const std::vector<std::size_t> open = OpenBrackets(text, kMaxDepth);
+  if (open.size() <= kMaxDepth) return std::nullopt;
+  return open.back();
+}
+
+std::optional<std::size_t> FindUnclosed(std::string_view text) {
+  const std::vector<std::size_t> open = OpenBrackets(text, kMaxDepth);
+  if (open.empty()) return std::nullopt;
+  return open.back();
+}
+
+bool IsWord(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+bool IsNumber(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 // Keeps what the parser says. Unknown fields come as warnings, because only then does it go on to the next
 // one.
-class Collector : public google::protobuf::io::ErrorCollector {
+class Collector final : public google::protobuf::io::ErrorCollector {
  public:
   Collector(std::string_view text, std::string_view file) : text_(text), file_(file) {}
 
   void AddError(int line, int column, const std::string& message) override {
-    if (line < 0 || count_ >= kMaxErrors) return Add(file_, message);  // what is cut needs no position
-    std::size_t offset = OffsetOf(text_, line, column);
-    std::string suggestion;
-    if (const auto unknown = FindUnknownName(message)) {
-      // The parser stands behind the name by then, perhaps on the next line.
-      const std::size_t start = text_.rfind(unknown->name, offset);
-      if (start != std::string_view::npos) offset = start;
-      if (!unknown->nearest.empty()) suggestion = fmt::format(" Did you mean \"{}\"?", unknown->nearest);
+    if (line < 0 || findings_.size() >= kMaxErrors) {  // what is cut needs no position
+      Keep(message).file = file_;
+      return;
     }
-    AddAt(offset, message + suggestion);
+    const std::size_t offset = OffsetOf(text_, line, column);
+    const std::vector<std::string_view> quoted = Quoted(message);
+    const bool field = message.find("has no field named") != std::string::npos && quoted.size() == 2;
+    const bool value = message.find("Unknown enumeration value of") != std::string::npos && quoted.size() == 2;
+    if (!field && !value) return ExplainToken(AddAt(offset, message));
+    // The parser stands behind the name by now: look for it backwards.
+    const std::string_view name = field ? quoted[1] : quoted[0];
+    std::size_t at = text_.rfind(name, offset);
+    if (at == std::string_view::npos) at = offset;
+    Finding& finding = AddAt(at, message);
+    if (field) {
+      ExplainField(quoted[0], name, finding);
+    } else {
+      ExplainValue(name, finding);
+    }
   }
   void AddWarning(int line, int column, const std::string& message) override { AddError(line, column, message); }
 
-  void AddAt(std::size_t offset, const std::string& message) {
-    const Position at = PositionAt(text_, offset);
-    Add(fmt::format("{}:{}:{}", file_, at.line + 1, at.column + 1), message);
-  }
-  void Add(const std::string& where, const std::string& message) {
-    if (++count_ <= kMaxErrors) errors_ += fmt::format("\n{}: {}", where, message);
+  // Says what the last error may come from: a bracket that nobody closes.
+  void ExplainUnclosed() {
+    if (findings_.empty() || !findings_.back().fix.empty()) return;
+    if (const std::optional<std::size_t> open = FindUnclosed(text_)) {
+      const TextPosition at = PositionOf(text_, *open);
+      findings_.back().Advise(
+          fmt::format("the '{}' of line {}, column {} is not closed", text_[*open], at.line, at.column));
+    }
   }
 
-  bool empty() const { return count_ == 0; }
+  Finding& AddAt(std::size_t offset, const std::string& message) {
+    Finding& finding = Keep(message);
+    const TextPosition at = PositionOf(text_, offset);
+    if (!places_) places_.emplace(text_);
+    finding.field = places_->PathAt(offset);
+    finding.file = file_;
+    finding.line = at.line;
+    finding.column = at.column;
+    return finding;
+  }
+
+  bool empty() const { return findings_.empty(); }
   absl::Status ToStatus() const {
-    const std::string more = count_ > kMaxErrors ? fmt::format("\n… and {} more", count_ - kMaxErrors) : std::string();
-    return absl::InvalidArgumentError(fmt::format("failed to read text proto from {}{}{}", file_, errors_, more));
+    std::string text = fmt::format("failed to read text proto from {}", file_);
+    for (const Finding& finding : findings_) {
+      text += fmt::format("\n{}:", finding.file);
+      if (finding.line > 0) text += fmt::format("{}:{}:", finding.line, finding.column);
+      text += " " + finding.message;
+    }
+    if (more_ > 0) text += fmt::format("\n… and {} more", more_);
+    return WithFindings(absl::InvalidArgumentError(text), findings_);
+  }
+
+ private:
+  Finding& Keep(const std::string& message) {
+    if (findings_.size() >= kMaxErrors) {
+      ++more_;
+      spare_ = Finding();
+      return spare_;
+    }
+    findings_.emplace_back().message = message;
+    return findings_.back();
+  }
+
+  // A value of the wrong kind: quotes that lack or that are too many, "yes" for true.
+  void ExplainToken(Finding& finding) {
+    const FieldDescriptor* field = FieldOfPath(finding.field);
+    if (field == nullptr) return;
+    const std::string& message = finding.message;
+    if (message.find("is specified multiple times") != std::string::npos) {
+      finding.Says("a second value", fmt::format("'{}' once", field->name())).Advise("keep one of them");
+      return;
+    }
+    std::string token = Quoted(message).empty() ? std::string() : std::string(Quoted(message).back());
+    const std::size_t got = message.find("got: ");
+    if (got != std::string::npos) token = message.substr(got + 5);
+    if (token.empty()) return;
+    const bool quoted = token.size() > 1 && (token.front() == '"' || token.front() == '\'') && got != std::string::npos;
+    const std::string bare = quoted ? token.substr(1, token.size() - 2) : token;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      finding.Says(token, "a string in quotes");
+      if (!quoted && IsWord(bare)) finding.SetTo(QuotedText(bare));
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+      const std::string upper = Upper(bare);
+      finding.Says(token, "true or false");
+      if (upper == "YES" || upper == "ON" || upper == "TRUE" || upper == "1") finding.SetTo("true");
+      if (upper == "NO" || upper == "OFF" || upper == "FALSE" || upper == "0") finding.SetTo("false");
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+      const std::string_view nearest = NearestValue(bare, *field->enum_type());
+      finding.Says(token, OneOf(ValueNames(*field->enum_type()), nearest));
+      if (!nearest.empty()) finding.SetTo(std::string(nearest));
+    } else if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      finding.Says(token, fmt::format("a number ({})", field->cpp_type_name()));
+      if (quoted && IsNumber(bare)) finding.SetTo(bare);
+    }
+  }
+
+  void ExplainField(std::string_view type_name, std::string_view name, Finding& finding) {
+    const Descriptor* type =
+        inference::ModelConfig::descriptor()->file()->pool()->FindMessageTypeByName(std::string(type_name));
+    if (type == nullptr) return;
+    ExplainUnknownField(*type, name, finding);
+    if (!finding.fix.empty()) finding.message += fmt::format(" Did you mean \"{}\"?", finding.fix);
+  }
+
+  void ExplainValue(std::string_view name, Finding& finding) {
+    const FieldDescriptor* field = FieldOfPath(finding.field);
+    if (field == nullptr || field->enum_type() == nullptr) return;
+    ExplainUnknownValue(*field->enum_type(), name, finding);
+    if (!finding.fix.empty()) finding.message += fmt::format(" Did you mean \"{}\"?", finding.fix);
+  }
+
+ public:
+  static void ExplainUnknownField(const Descriptor& type, std::string_view name, Finding& finding) {
+    const std::vector<std::string_view> names = FieldNames(type);
+    const std::string_view nearest = NearestName(name, names);
+    finding.Says(fmt::format("'{}'", name),
+                 nearest.empty() ? fmt::format("a field of {}", type.name()) : fmt::format("'{}'", nearest));
+    if (!nearest.empty()) {
+      finding.RenameTo(std::string(nearest));
+    } else {
+      finding.Advise(fmt::format("its fields are {}", fmt::join(names, ", ")));
+      if (names.size() > 12) finding.fix.clear();
+    }
+  }
+
+  static void ExplainUnknownValue(const EnumDescriptor& type, std::string_view name, Finding& finding) {
+    const std::string_view nearest = NearestValue(name, type);
+    finding.Says(std::string(name), OneOf(ValueNames(type), nearest));
+    if (!nearest.empty()) finding.SetTo(std::string(nearest));
   }
 
  private:
   const std::string_view text_;
   const std::string file_;
-  std::string errors_;
-  int count_ = 0;
+  std::optional<ConfigPlaces> places_;  // made for the first error
+  std::vector<Finding> findings_;
+  Finding spare_;
+  int more_ = 0;
 };
 
 // Offset of the first byte that is not part of valid UTF-8; nullopt when there is none.
@@ -201,26 +338,6 @@ std::optional<std::size_t> FindInvalidUtf8(std::string_view text) {
       return i;
     }
     i += length;
-  }
-  return std::nullopt;
-}
-
-// Offset of a brace that opens a level too deep: the parser recurses, and must not do so without end.
-std::optional<std::size_t> FindTooDeep(std::string_view text) {
-  int depth = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '#') {
-      i = std::min(text.find('\n', i), text.size());
-    } else if (c == '"' || c == '\'') {
-      for (++i; i < text.size() && text[i] != c && text[i] != '\n'; ++i) {
-        if (text[i] == '\\') ++i;
-      }
-    } else if (c == '{' || c == '<' || c == '[') {
-      if (++depth > kMaxDepth) return i;
-    } else if (c == '}' || c == '>' || c == ']') {
-      --depth;
-    }
   }
   return std::nullopt;
 }
@@ -249,6 +366,46 @@ std::string FindInvalidString(const Message& message) {
   return {};
 }
 
+// Fields and enum values of a JSON configuration that the message does not have. Knows the names in snake case and camel
+// case, as protobuf does.
+void FindUnknownNames(const nlohmann::json& value, const Descriptor& type, const std::string& path, Findings& out);
+
+void FindUnknownNames(const nlohmann::json& value, const FieldDescriptor& field, const std::string& path,
+                      Findings& out) {
+  if (field.enum_type() != nullptr && value.is_string()) {
+    const std::string name = value.get<std::string>();
+    for (int v = 0; v < field.enum_type()->value_count(); ++v) {
+      if (EqualsInAnyCase(field.enum_type()->value(v)->name(), name)) return;
+    }
+    Collector::ExplainUnknownValue(*field.enum_type(), name, out.Add(path, "'{}' is not a value of '{}'", name, path));
+  } else if (field.message_type() != nullptr && value.is_object()) {
+    FindUnknownNames(value, *field.message_type(), path, out);
+  }
+}
+
+void FindUnknownNames(const nlohmann::json& value, const Descriptor& type, const std::string& path, Findings& out) {
+  for (const auto& [key, member] : value.items()) {
+    const std::string where = path.empty() ? key : fmt::format("{}.{}", path, key);
+    const FieldDescriptor* field = type.FindFieldByName(key);
+    for (int i = 0; field == nullptr && i < type.field_count(); ++i) {
+      if (type.field(i)->json_name() == key) field = type.field(i);
+    }
+    if (field == nullptr) {
+      Collector::ExplainUnknownField(type, key, out.Add(where, "'{}' is not a field of {}", key, type.name()));
+    } else if (field->is_map() && member.is_object()) {
+      for (const auto& [entry, inner] : member.items()) {
+        FindUnknownNames(inner, *field->message_type()->map_value(), fmt::format("{}[{}]", where, entry), out);
+      }
+    } else if (field->is_repeated() && member.is_array()) {
+      for (std::size_t i = 0; i < member.size(); ++i) {
+        FindUnknownNames(member[i], *field, fmt::format("{}[{}]", where, i), out);
+      }
+    } else {
+      FindUnknownNames(member, *field, where, out);
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, std::string_view file) {
@@ -270,9 +427,12 @@ absl::StatusOr<inference::ModelConfig> ParseConfigText(std::string_view text, st
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   parser.AllowUnknownField(true);
-  parser.SetRecursionLimit(kMaxDepth + 1);
+  parser.SetRecursionLimit(static_cast<int>(kMaxDepth) + 1);
   const bool parsed = parser.ParseFromString(std::string(text), &config);
-  if (!errors.empty()) return errors.ToStatus();
+  if (!errors.empty()) {
+    errors.ExplainUnclosed();
+    return errors.ToStatus();
+  }
   if (!parsed) return fail_at(0, "not a model configuration in protobuf text format");
   if (const std::string field = FindInvalidString(config); !field.empty()) {
     errors.AddError(-1, 0, fmt::format("'{}' is not valid UTF-8", field));
@@ -293,7 +453,16 @@ absl::StatusOr<inference::ModelConfig> ParseConfigJson(std::string_view json) {
   options.case_insensitive_enum_parsing = true;
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), &config, options);
-  if (!status.ok()) return absl::InvalidArgumentError(status.message().ToString());
+  if (!status.ok()) {
+    Findings unknown;
+    const nlohmann::json document = nlohmann::json::parse(json, nullptr, false);
+    if (document.is_object()) FindUnknownNames(document, *inference::ModelConfig::descriptor(), "", unknown);
+    std::vector<Finding> findings = std::move(unknown).Take();
+    if (findings.size() > kMaxErrors) findings.resize(kMaxErrors);
+    if (findings.empty()) return absl::InvalidArgumentError(status.message().ToString());
+    findings.front().message = status.message().ToString();  // protobuf's words come first
+    return StatusOf(findings);
+  }
   if (const std::string field = FindInvalidString(config); !field.empty()) {
     return absl::InvalidArgumentError(fmt::format("'{}' is not valid UTF-8", field));
   }

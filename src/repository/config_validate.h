@@ -4,24 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "proto/model_config.pb.h"
+#include "repository/config_finding.h"
 
 // What is wrong with a model configuration. Every check reports *all* findings, in the order in which Triton
-// would meet them, so that the first one is the text that Triton gives. Pure and thread-safe.
+// would meet them, so that the first error is the text that Triton gives. Pure and thread-safe.
 
 namespace tidemark {
-
-// One thing that is wrong.
-struct Finding {
-  std::string field;    // path in the configuration: "input[0].dims", "dynamic_batching.preferred_batch_size[1]"
-  std::string message;  // Triton's text where Triton has the rule
-  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-};
-
-// OK when there is no finding; else the first finding's code and message. With more than one, the others
-// follow, each on a line of its own as "also FIELD: MESSAGE".
-absl::Status StatusOf(const std::vector<Finding>& findings);
 
 // The rules of a normalised configuration (NormalizeConfig) apart from its inputs and outputs: name, backend
 // and platform, batching, priorities, sequence controls, the static part of an ensemble, response cache,
@@ -42,5 +31,13 @@ std::vector<Finding> ValidateInstanceGroups(const inference::ModelConfig& config
 
 // Declared warm-up data, as far as the configuration alone shows (variable dimensions, no choice of data).
 std::vector<Finding> ValidateWarmup(const inference::ModelConfig& config);
+
+// The states of a sequence batcher and their initial values, as far as the configuration alone shows. What Triton only logs
+// at the first request (growable memory) is a warning.
+std::vector<Finding> ValidateSequenceStates(const inference::ModelConfig& config);
+
+// What is allowed and most likely not meant: a composing model's version 0, batching without a batch size, resources of a
+// rate limiter that are both global and of a device. Warnings only.
+std::vector<Finding> FindDoubts(const inference::ModelConfig& config);
 
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "repository/config_validate_internal.h"
@@ -33,7 +34,14 @@ bool BuildGraph(const ModelConfig& config, Graph* graph, Findings* out) {
     const std::string where = fmt::format("ensemble_scheduling.step[{}]", i);
     const auto require = [&](bool present, const char* what) {
       if (present) return;
-      out->Add(fmt::format("{}.{}", where, what), "must specify '{}' in step {} of ensemble '{}'", what, i, name);
+      Finding& finding =
+          out->Add(fmt::format("{}.{}", where, what), "must specify '{}' in step {} of ensemble '{}'", what, i, name);
+      if (std::string_view(what) == "model_name") {
+        finding.Says("", "the name of a model");
+      } else {
+        finding.Says("", "the model's tensor and the ensemble's")
+            .Advise(what + std::string(" { key: \"…\" value: \"…\" }"));
+      }
       complete = false;
     };
     require(!step.model_name().empty(), "model_name");
@@ -41,12 +49,14 @@ bool BuildGraph(const ModelConfig& config, Graph* graph, Findings* out) {
     require(!step.output_map().empty(), "output_map");
     for (const auto& [input, tensor] : step.input_map()) (*graph)[tensor].consumed = true;
     std::set<std::string> outputs;
-    for (const auto& [output, tensor] : step.output_map()) {
+    const std::map<std::string, std::string> output_map(step.output_map().begin(), step.output_map().end());
+    for (const auto& [output, tensor] : output_map) {
       Node& node = (*graph)[tensor];
       if (node.producer != kNobody || !outputs.insert(tensor).second) {
-        out->Add(where + ".output_map",
+        out->Add(fmt::format("{}.output_map[{}]", where, output),
                  "ensemble tensor '{}' can appear in an output map only once for ensemble '{}' step {}", tensor, name,
-                 i);
+                 i)
+            .Says(fmt::format("'{}' again", tensor), "a tensor of its own for each output");
         complete = false;
       }
       node.producer = i;
@@ -91,43 +101,91 @@ std::string UnconnectedAncestor(const ModelConfig& config, const Graph& graph, c
   return at == output ? std::string() : at;
 }
 
+// Names the tensor that was most likely meant: one that a step makes, or one that a step takes.
+void ExplainTensor(const Graph& graph, bool made, const std::string& name, Finding& finding) {
+  std::vector<std::string_view> candidates;
+  for (const auto& [tensor, node] : graph) {
+    if (made ? node.producer != kNobody : node.consumed && node.producer == kNobody) candidates.push_back(tensor);
+  }
+  finding.Says(fmt::format("'{}'", name), fmt::format("a tensor of some step's {}", made ? "output_map" : "input_map"));
+  if (const std::string_view nearest = NearestName(name, candidates); !nearest.empty()) {
+    finding.Says(fmt::format("'{}'", name), fmt::format("'{}'", nearest)).SetTo(QuotedText(nearest));
+  }
+}
+
+void CheckUnwritten(const ModelConfig& config, const Graph& graph, const std::string& output, const std::string& where,
+                    Findings* out) {
+  const std::string ancestor = UnconnectedAncestor(config, graph, output);
+  if (ancestor.empty()) {
+    out->Add(where, "output '{}' for ensemble '{}' is not written", output, config.name())
+        .Says("a tensor that no step writes", "one that follows from the ensemble's inputs");
+    return;
+  }
+  out->Add(
+         where,
+         "output '{}' for ensemble '{}' is not written: at least one of its depending tensors, '{}', is not connected",
+         output, config.name(), ancestor)
+      .Says(fmt::format("a step that waits for '{}'", ancestor),
+            fmt::format("'{}' as an input of the ensemble or in an output_map", ancestor));
+}
+
+// Where a tensor stands in the steps.
+std::string PlaceOf(const ModelConfig& config, const std::string& tensor) {
+  for (int i = 0; i < config.ensemble_scheduling().step_size(); ++i) {
+    const auto& step = config.ensemble_scheduling().step(i);
+    for (const auto& [key, value] : step.output_map()) {
+      if (value == tensor) return fmt::format("ensemble_scheduling.step[{}].output_map[{}]", i, key);
+    }
+    for (const auto& [key, value] : step.input_map()) {
+      if (value == tensor) return fmt::format("ensemble_scheduling.step[{}].input_map[{}]", i, key);
+    }
+  }
+  return "ensemble_scheduling.step";
+}
+
+void CheckUnused(const ModelConfig& config, const Graph& graph, const std::set<std::string>& outputs, Findings* out) {
+  for (const auto& [tensor, node] : graph) {
+    if (outputs.contains(tensor) || (node.ready && node.consumed)) continue;
+    Finding& finding =
+        out->Add(PlaceOf(config, tensor), "ensemble tensor '{}' is unused in ensemble '{}'", tensor, config.name());
+    if (node.ready) {
+      finding.Says(fmt::format("'{}', which nobody takes", tensor), "a step's input or an output of the ensemble");
+    } else {
+      finding.Says(fmt::format("'{}', which nobody makes", tensor), "an input of the ensemble or a step's output");
+    }
+  }
+}
+
 void CheckGraph(const ModelConfig& config, Findings* out) {
   const std::string& name = config.name();
   Graph graph;
   if (!BuildGraph(config, &graph, out)) return;
-  for (const auto& input : config.input()) {
+  for (int i = 0; i < config.input_size(); ++i) {
+    const auto& input = config.input(i);
     const auto found = graph.find(input.name());
     if (found == graph.end()) {
-      out->Add("input", "ensemble input '{}' for ensemble {}' is not used", input.name(), name);
+      ExplainTensor(graph, false, input.name(),
+                    out->Add(fmt::format("input[{}].name", i), "ensemble input '{}' for ensemble {}' is not used",
+                             input.name(), name));
     } else {
       found->second.ready = true;
     }
   }
   PropagateReadiness(config, &graph);
   std::set<std::string> outputs;
-  for (const auto& output : config.output()) {
-    outputs.insert(output.name());
-    const auto found = graph.find(output.name());
+  for (int i = 0; i < config.output_size(); ++i) {
+    const std::string& output = config.output(i).name();
+    const std::string where = fmt::format("output[{}].name", i);
+    outputs.insert(output);
+    const auto found = graph.find(output);
     if (found == graph.end()) {
-      out->Add("output", "ensemble output '{}' for ensemble {}' is not used", output.name(), name);
+      ExplainTensor(graph, true, output,
+                    out->Add(where, "ensemble output '{}' for ensemble {}' is not used", output, name));
     } else if (!found->second.ready) {
-      const std::string ancestor = UnconnectedAncestor(config, graph, output.name());
-      if (ancestor.empty()) {
-        out->Add("output", "output '{}' for ensemble '{}' is not written", output.name(), name);
-      } else {
-        out->Add("output",
-                 "output '{}' for ensemble '{}' is not written: at least one of its depending tensors, '{}', "
-                 "is not "
-                 "connected",
-                 output.name(), name, ancestor);
-      }
+      CheckUnwritten(config, graph, output, where, out);
     }
   }
-  for (const auto& [tensor, node] : graph) {
-    if (!outputs.contains(tensor) && (!node.ready || !node.consumed)) {
-      out->Add("ensemble_scheduling.step", "ensemble tensor '{}' is unused in ensemble '{}'", tensor, name);
-    }
-  }
+  CheckUnused(config, graph, outputs, out);
 }
 
 }  // namespace
@@ -136,19 +194,23 @@ void CheckEnsemble(const ModelConfig& config, Findings* out) {
   if (!config.has_ensemble_scheduling()) return;
   const std::string& name = config.name();
   if (config.platform() != "ensemble") {
-    out->Add("platform", "ensemble scheduling cannot be set for model '{}' whose platform is not ensemble", name);
+    out->Add("platform", "ensemble scheduling cannot be set for model '{}' whose platform is not ensemble", name)
+        .Says(config.platform().empty() ? std::string() : QuotedText(config.platform()),
+              "\"ensemble\" with ensemble_scheduling")
+        .SetTo("\"ensemble\"");
   }
-  if (!config.instance_group().empty()) {
-    out->Add("instance_group", "instance group should not be specified for ensemble '{}'", name);
-  }
-  if (config.has_optimization()) {
-    out->Add("optimization", "optimization should not be specified for ensemble '{}'", name);
-  }
-  if (!config.model_warmup().empty()) {
-    out->Add("model_warmup", "model_warmup can not be specified for ensemble '{}'", name);
-  }
+  const auto refuse = [&](bool present, const char* field, const char* message) {
+    if (!present) return;
+    out->Add(field, message, name).Says(fmt::format("'{}'", field), "nothing of the kind in an ensemble").Remove();
+  };
+  refuse(!config.instance_group().empty(), "instance_group",
+         "instance group should not be specified for ensemble '{}'");
+  refuse(config.has_optimization(), "optimization", "optimization should not be specified for ensemble '{}'");
+  refuse(!config.model_warmup().empty(), "model_warmup", "model_warmup can not be specified for ensemble '{}'");
   if (config.ensemble_scheduling().step().empty()) {
-    out->Add("ensemble_scheduling.step", "must specify 'step' for ensemble '{}'", name);
+    out->Add("ensemble_scheduling.step", "must specify 'step' for ensemble '{}'", name)
+        .Says("", "at least one step")
+        .Advise("step [ { model_name: \"…\" model_version: -1 input_map { … } output_map { … } } ]");
     return;
   }
   CheckGraph(config, out);

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -23,20 +24,25 @@ void CheckGpus(const ModelConfig& config, const ModelInstanceGroup& group, const
                const DeviceFacts& devices, Findings* out) {
   const std::string who = fmt::format("instance group {} of model {}", group.name(), config.name());
   if (!devices.gpu_build) {
-    out->Add(where + ".kind", "{} has kind KIND_GPU but server does not support GPUs", who);
+    out->Add(where + ".kind", "{} has kind KIND_GPU but server does not support GPUs", who)
+        .Says("KIND_GPU", "KIND_CPU, as this server has no GPUs")
+        .SetTo("KIND_CPU");
   } else if (group.gpus().empty()) {
     out->Add(where + ".gpus",
              devices.gpus.empty() ? "{} has kind KIND_GPU but no GPUs are available"
                                   : "{} has kind KIND_GPU but specifies no GPUs",
-             who);
+             who)
+        .Says("", devices.gpus.empty() ? "KIND_CPU, as there is no GPU" : "the ids of GPUs");
   } else {
-    for (const std::int32_t gpu : group.gpus()) {
+    for (int i = 0; i < group.gpus_size(); ++i) {
+      const std::int32_t gpu = group.gpus(i);
       if (std::find(devices.gpus.begin(), devices.gpus.end(), gpu) != devices.gpus.end()) continue;
-      out->Add(where + ".gpus",
-               "{} specifies invalid or unsupported gpu id {}. GPUs with at least the minimum required CUDA "
-               "compute "
+      const std::string usable = fmt::format("{}", fmt::join(devices.gpus, ", "));
+      out->Add(fmt::format("{}.gpus[{}]", where, i),
+               "{} specifies invalid or unsupported gpu id {}. GPUs with at least the minimum required CUDA compute "
                "compatibility of {:.6f} are: {}",
-               who, gpu, devices.minimum_compute_capability, fmt::format("{}", fmt::join(devices.gpus, ", ")));
+               who, gpu, devices.minimum_compute_capability, usable)
+          .Says(fmt::format("{}", gpu), usable.empty() ? std::string("no GPU, as there is none") : "one of " + usable);
     }
   }
 }
@@ -47,12 +53,17 @@ void CheckProfiles(const ModelConfig& config, const ModelInstanceGroup& group, c
   const std::string who =
       fmt::format("instance group {} of model {} and platform {}", group.name(), config.name(), config.platform());
   if (config.platform() != "tensorrt_plan") {
-    out->Add(where + ".profile", "{}specifies profile field which is only supported for TensorRT models", who);
+    out->Add(where + ".profile", "{}specifies profile field which is only supported for TensorRT models", who)
+        .Says("'profile'", "nothing of the kind unless the platform is tensorrt_plan")
+        .Remove();
     return;
   }
-  for (const std::string& profile : group.profile()) {
+  for (int i = 0; i < group.profile_size(); ++i) {
+    const std::string& profile = group.profile(i);
+    const std::string at = fmt::format("{}.profile[{}]", where, i);
+    constexpr const char* kExpected = "the number of a profile, from 0, in quotes";
     if (profile.empty()) {
-      out->Add(where + ".profile", "profile name must not be empty");
+      out->Add(at, "profile name must not be empty").Says("\"\"", kExpected).SetTo("\"0\"");
       continue;
     }
     const char* begin = profile.c_str();
@@ -61,13 +72,14 @@ void CheckProfiles(const ModelConfig& config, const ModelInstanceGroup& group, c
     if (begin != end && *begin == '+') ++begin;
     int value = 0;
     if (std::from_chars(begin, end, value).ec != std::errc()) {
-      out->Add(where + ".profile", "unable to parse '{}': stoi", profile);
+      out->Add(at, "unable to parse '{}': stoi", profile).Says(QuotedText(profile), kExpected).SetTo("\"0\"");
     } else if (value < 0) {
-      out->Add(where + ".profile",
-               "{} specifies invalid profile {}. The field should contain the string representation of a "
-               "non-negative "
+      out->Add(at,
+               "{} specifies invalid profile {}. The field should contain the string representation of a non-negative "
                "integer.",
-               who, profile);
+               who, profile)
+          .Says(QuotedText(profile), kExpected)
+          .SetTo("\"0\"");
     }
   }
 }
@@ -78,7 +90,8 @@ std::vector<Finding> ValidateInstanceGroups(const ModelConfig& config, const Dev
   Findings out;
   if (config.platform() == "ensemble") return {};
   if (config.instance_group().empty()) {
-    out.Add("instance_group", "must specify one or more 'instance group's for {}", config.name());
+    out.Add("instance_group", "must specify one or more 'instance group's for {}", config.name())
+        .Says("", "at least one group");
   }
   for (int i = 0; i < config.instance_group_size(); ++i) {
     const ModelInstanceGroup& group = config.instance_group(i);
@@ -89,7 +102,10 @@ std::vector<Finding> ValidateInstanceGroups(const ModelConfig& config, const Dev
       case ModelInstanceGroup::KIND_CPU:
         if (!group.gpus().empty()) {
           out.Add(where + ".gpus", "{} has kind {} but specifies one or more GPUs", who,
-                  ModelInstanceGroup::Kind_Name(group.kind()));
+                  ModelInstanceGroup::Kind_Name(group.kind()))
+              .Says(fmt::format("[{}]", fmt::join(group.gpus(), ", ")),
+                    fmt::format("no GPUs with {}", ModelInstanceGroup::Kind_Name(group.kind())))
+              .Remove();
         }
         break;
       case ModelInstanceGroup::KIND_GPU:
@@ -102,7 +118,9 @@ std::vector<Finding> ValidateInstanceGroups(const ModelConfig& config, const Dev
         out.Add(where + ".kind", "{} has unknown kind {}", who, static_cast<int>(group.kind()));
     }
     if (group.count() > kMaxInstances) {
-      out.Add(where + ".count", "{} asks for {} instances, more than {}", who, group.count(), kMaxInstances);
+      out.Add(where + ".count", "{} asks for {} instances, more than {}", who, group.count(), kMaxInstances)
+          .Says(fmt::format("{}", group.count()), fmt::format("{} at most", kMaxInstances))
+          .SetTo("1");
     }
     CheckProfiles(config, group, where, &out);
   }
@@ -119,13 +137,18 @@ std::vector<Finding> ValidateWarmup(const ModelConfig& config) {
     for (const std::string& name : names) {
       const auto& input = sample.inputs().at(name);
       const std::string where = fmt::format("model_warmup[{}].inputs[{}]", i, name);
-      if (std::any_of(input.dims().begin(), input.dims().end(), [](std::int64_t dim) { return dim < 0; })) {
-        out.Add(where + ".dims", "warmup setting expects all variable-size dimensions are specified for input '{}'",
-                name);
+      const auto variable = std::find_if(input.dims().begin(), input.dims().end(), [](auto dim) { return dim < 0; });
+      if (variable != input.dims().end()) {
+        out.Add(fmt::format("{}.dims[{}]", where, variable - input.dims().begin()),
+                "warmup setting expects all variable-size dimensions are specified for input '{}'", name)
+            .Says(fmt::format("{}", *variable), "a fixed size")
+            .SetTo("1");
       }
       if (input.input_data_type_case() == inference::ModelWarmup::Input::INPUT_DATA_TYPE_NOT_SET) {
-        out.Add(where, "[request id: <id_unknown>] warmup setting expects input '{}' to have input_data_type set",
-                name);
+        out.Add(where + ".zero_data",
+                "[request id: <id_unknown>] warmup setting expects input '{}' to have input_data_type set", name)
+            .Says("", "zero_data, random_data or input_data_file")
+            .SetTo("true");
       }
     }
   }

@@ -63,12 +63,17 @@ TEST(ValidateConfigTest, AllFindingsAreReportedInOrderAndTheFirstIsTheStatus) {
                                               "dynamic batching preferred size must be <= max batch size for "));
   const absl::Status status = StatusOf(findings);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MessageOf(status),
+  EXPECT_EQ(std::string(MessageOf(status)),
             "model configuration must specify 'name'\n"
-            "also dynamic_batching.preferred_batch_size[0]: dynamic batching preferred size must be positive for \n"
-            "also dynamic_batching.preferred_batch_size[1]: dynamic batching preferred size must be <= max batch "
-            "size "
-            "for ");
+            "name: found nothing, expected the name of the model's directory\n"
+            "dynamic_batching.preferred_batch_size[0]: found 0, expected from 1 to max_batch_size, 4; dynamic batching "
+            "preferred size must be positive for ; write: 4\n"
+            "dynamic_batching.preferred_batch_size[1]: found 9, expected from 1 to max_batch_size, 4; dynamic batching "
+            "preferred size must be <= max batch size for ; write: 4");
+  EXPECT_EQ(FindingsOf(status).size(), 3U) << "they travel with the status";
+  EXPECT_EQ(FindingsOf(WithContext(status, "loading")).size(), 3U);
+  EXPECT_EQ(HeadOf(status), "model configuration must specify 'name'");
+  EXPECT_EQ(HeadOf(status) + DetailsOf(status), MessageOf(status));
 }
 
 TEST(ValidateConfigTest, PrioritiesAndOrderingAreChecked) {
@@ -221,6 +226,51 @@ TEST(ValidateWarmupTest, DataMustBeChosenAndDimsFixed) {
   EXPECT_THAT(Messages(ValidateWarmup(Config("model_warmup { inputs { key: \"X\" value { dims: -1 } } }"))),
               ElementsAre("warmup setting expects all variable-size dimensions are specified for input 'X'",
                           "[request id: <id_unknown>] warmup setting expects input 'X' to have input_data_type set"));
+}
+
+std::vector<std::string> StateErrors(std::string_view state, Severity severity = Severity::kError) {
+  std::vector<Finding> findings = ValidateSequenceStates(Config(
+      fmt::format("name: \"N\" backend: \"b\" sequence_batching {{ state {{ input_name: \"I\" output_name: \"O\" "
+                  "data_type: TYPE_FP32 dims: [ 2, -1 ] {} }} }}",
+                  state)));
+  std::erase_if(findings, [&](const Finding& finding) { return finding.severity != severity; });
+  return Messages(findings);
+}
+
+TEST(ValidateSequenceStatesTest, InitialStatesMustFitTheirState) {
+  EXPECT_THAT(StateErrors("initial_state { name: \"i\" data_type: TYPE_FP32 dims: [ 2, 5 ] zero_data: true }"),
+              IsEmpty());
+  EXPECT_THAT(
+      StateErrors("initial_state { data_type: TYPE_INT32 dims: [ 3, -1 ] }"),
+      ElementsAre("The data type used for 'initial_state' field of state 'I' does not match the state data type.",
+                  "Field 'name' must be set when using initial_state for state input 'I'.",
+                  "'initial_state' dim for input name 'I' doesn't match 'state' dim description. 3 != 2",
+                  "'initial_state' field for state input name 'I' contains variable dimensions.",
+                  "initial_state setting expects state'I' to have state_data set"));
+  EXPECT_THAT(
+      StateErrors("initial_state { name: \"i\" data_type: TYPE_FP32 dims: 2 zero_data: true } initial_state { }"),
+      ElementsAre("initial_state field for state input 'I' must contain exactly one or zero element. Found '2' "
+                  "elements.",
+                  "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions for state "
+                  "input 'I'. 1 != 2"));
+}
+
+TEST(ValidateSequenceStatesTest, WhatTritonOnlyLogsIsAWarning) {
+  EXPECT_THAT(StateErrors("use_growable_memory: true"), IsEmpty());
+  EXPECT_THAT(StateErrors("use_growable_memory: true", Severity::kWarning),
+              ElementsAre("In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input "
+                          "name 'I'."));
+  EXPECT_TRUE(StatusOf(ValidateSequenceStates(
+                           Config("sequence_batching { state { input_name: \"I\" use_growable_memory: true } }")))
+                  .ok());
+}
+
+TEST(FindDoubtsTest, VersionZeroOfAComposingModelIsDoubted) {
+  const auto findings = FindDoubts(Config("name: \"E\" platform: \"ensemble\" ensemble_scheduling { step { } }"));
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].field, "ensemble_scheduling.step[0].model_version");
+  EXPECT_EQ(SuggestionOf(findings[0]), "model_version: -1");
+  EXPECT_TRUE(StatusOf(findings).ok());
 }
 
 }  // namespace

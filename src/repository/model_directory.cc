@@ -60,6 +60,28 @@ bool StaysInside(const fs::path& relative) {
   return !normal.empty() && *normal.begin() != ".." && normal != ".";
 }
 
+// Nothing is at `path`; what else the version's directory has may be what was meant.
+absl::Status MissingArtifact(const fs::path& path, const fs::path& version_directory) {
+  std::error_code error;
+  std::vector<std::string> others;
+  for (const Entry& entry : ListEntries(version_directory, &error)) {
+    if (!entry.name.starts_with('.')) others.push_back(entry.name);
+  }
+  Findings out;
+  Finding& finding =
+      out.AddWithCode(absl::StatusCode::kInternal, "default_model_filename", "failed to stat file {}", path.string());
+  constexpr std::size_t kFew = 8;
+  const bool few = others.size() <= kFew;
+  finding.Says(others.empty() ? fmt::format("an empty directory {}", version_directory.string())
+               : few          ? fmt::format("{} in {}", fmt::join(others, ", "), version_directory.string())
+                              : fmt::format("{} other files in {}", others.size(), version_directory.string()),
+               fmt::format("'{}' there", path.filename().string()));
+  if (others.size() == 1 && fs::path(others.front()).extension() == path.extension()) {
+    finding.SetTo(QuotedText(others.front()));
+  }
+  return StatusOf(out.list());
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const fs::path& path, std::string_view what) {
@@ -180,14 +202,17 @@ absl::StatusOr<fs::path> ArtifactPath(const fs::path& directory, std::int64_t ve
   const fs::path name =
       config.default_model_filename().empty() ? fs::path(fallback) : fs::path(config.default_model_filename());
   if (!StaysInside(name)) {
-    return absl::InvalidArgumentError(
-        fmt::format("'default_model_filename' \"{}\" of model '{}' must be a path inside the version's directory",
-                    name.string(), config.name()));
+    Findings out;
+    out.Add("default_model_filename",
+            "'default_model_filename' \"{}\" of model '{}' must be a path inside the version's directory",
+            name.string(), config.name())
+        .Says(QuotedText(name.string()), "a path inside the version's directory");
+    return StatusOf(out.list());
   }
   fs::path path = directory / fmt::format("{}", version) / name;
   std::error_code error;
   fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return absl::InternalError(fmt::format("failed to stat file {}", path.string()));
+  if (!fs::exists(status)) return MissingArtifact(path, directory / fmt::format("{}", version));
   if (fs::is_directory(status) && look_inside) {
     path /= name.filename();
     status = fs::status(path, error);

@@ -3,23 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
-#include "repository/config_normalize.h"
-#include "repository/config_text.h"
+#include "repository/model_check.h"
 
 namespace tidemark {
 namespace fs = std::filesystem;
 namespace {
-
-std::string ModelNotFound(std::string_view name) {
-  return fmt::format("failed to poll model '{}': model not found in any model repository.", name);
-}
 
 void LogAndKeep(std::vector<Finding> findings, bool errors, ModelSource* source) {
   for (Finding& finding : findings) {
@@ -108,17 +102,13 @@ std::vector<ModelEntry> ModelRepository::Find(std::string_view name) const {
   return entries;
 }
 
-absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, const LoadOverrides& overrides,
-                                                     std::string_view model_namespace) const {
+absl::StatusOr<ModelEntry> ModelRepository::FindOne(std::string_view name, std::string_view model_namespace) const {
   RETURN_IF_ERROR(ValidateLoadName(name));
-  if (!overrides.files.empty()) {
-    return absl::InternalError("file overrides must be written to a directory, and resolved there");
-  }
   std::vector<ModelEntry> entries = Find(name);
   if (!model_namespace.empty()) {
     std::erase_if(entries, [&](const ModelEntry& entry) { return entry.model_namespace != model_namespace; });
   }
-  if (entries.empty()) return absl::NotFoundError(ModelNotFound(name));
+  if (entries.empty()) return ModelNotFoundError(name);
   if (entries.size() > 1) {
     return absl::FailedPreconditionError(
         fmt::format("There are {} identifiers of model '{}' in global map, model namespace must be provided to resolve "
@@ -129,7 +119,17 @@ absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, cons
     return absl::FailedPreconditionError(
         fmt::format("failed to poll model '{}': not unique across all model repositories", name));
   }
-  return ResolveIn(name, entries.front().model_namespace, entries.front().directories.front(), overrides);
+  return std::move(entries.front());
+}
+
+absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, const LoadOverrides& overrides,
+                                                     std::string_view model_namespace) const {
+  RETURN_IF_ERROR(ValidateLoadName(name));
+  if (!overrides.files.empty()) {
+    return absl::InternalError("file overrides must be written to a directory, and resolved there");
+  }
+  ASSIGN_OR_RETURN(const ModelEntry entry, FindOne(name, model_namespace));
+  return ResolveIn(name, entry.model_namespace, entry.directories.front(), overrides);
 }
 
 absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, std::string_view model_namespace,
@@ -143,39 +143,15 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, st
   source.stamp = StampOf(directory);
   source.config_from_override = overrides.config_json.has_value();
 
+  ASSIGN_OR_RETURN(ConfigText text, ReadConfigText(options_, name, directory, overrides));
   inference::ModelConfig& config = source.config;
-  if (overrides.config_json) {
-    auto parsed = ParseConfigJson(*overrides.config_json);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(fmt::format("Invalid config override: {}", MessageOf(parsed.status())));
-    }
-    config = *std::move(parsed);
-  } else {
-    const fs::path file = ConfigFileOf(directory, options_.config_name);
-    auto text = ReadFile(file, "text file");
-    if (text.ok()) {
-      ASSIGN_OR_RETURN(config, ParseConfigText(*text, file.string()));
-    } else if (!absl::IsNotFound(text.status()) || !options_.auto_complete) {
-      return text.status();
-    } else if (std::error_code error; !fs::is_directory(directory, error)) {
-      return absl::NotFoundError(ModelNotFound(name));  // removed a moment ago
-    }
+  if (!text.absent) {
+    ASSIGN_OR_RETURN(config, ParseConfig(text));
   }
-
-  RETURN_IF_ERROR(CompleteBackendFields(name, ListFirstSubdirectory(directory), &config));
-  NormalizeConfig(&config);
-  std::vector<Finding> findings = ValidateConfig(config);
-  if (!options_.auto_complete) {
-    std::vector<Finding> io = ValidateModelIo(config);
-    findings.insert(findings.end(), std::make_move_iterator(io.begin()), std::make_move_iterator(io.end()));
-  }
-  if (config.name() != name) {
-    findings.push_back(
-        {.field = "name",
-         .message = fmt::format("unexpected directory name '{}' for model '{}', directory name must equal model name",
-                                name, config.name())});
-  }
+  std::vector<Finding> findings = JudgeConfig(options_, name, directory, &config);
+  text.Locate(&findings);
   RETURN_IF_ERROR(StatusOf(findings));
+  LogAndKeep(FindDoubts(config), false, &source);
 
   ASSIGN_OR_RETURN(VersionScan scan, ScanVersions(directory));
   LogAndKeep(std::move(scan.warnings), false, &source);
@@ -183,6 +159,16 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, st
   source.versions = std::move(selection.versions);
   LogAndKeep(std::move(selection.errors), true, &source);
   return source;
+}
+
+absl::Status ModelRepository::WithPlaces(const ModelSource& source, const absl::Status& status) const {
+  if (status.ok() || source.config_from_override) return status;
+  std::vector<Finding> findings = FindingsOf(status);
+  if (findings.front().field.empty()) return status;  // not about the configuration
+  const auto text = ReadConfigText(options_, source.name, source.directory, {});
+  if (!text.ok()) return status;
+  text->Locate(&findings);
+  return StatusOf(findings);
 }
 
 }  // namespace tidemark

@@ -99,6 +99,9 @@ class ModelRepository {
   // The models of that name: none, one, or with namespacing one for each root that has it.
   std::vector<ModelEntry> Find(std::string_view name) const;
 
+  // The one model of that name, with the errors of Resolve when there is none or more than one.
+  absl::StatusOr<ModelEntry> FindOne(std::string_view name, std::string_view model_namespace) const;
+
   // Finds the model and reads it. With namespacing and several candidates, `model_namespace` chooses.
   // NOT_FOUND "failed to poll model 'N': model not found in any model repository.";
   // FAILED_PRECONDITION "failed to poll model 'N': not unique across all model repositories";
@@ -112,6 +115,9 @@ class ModelRepository {
   absl::StatusOr<ModelSource> ResolveIn(std::string_view name, std::string_view model_namespace,
                                         const std::filesystem::path& directory,
                                         const LoadOverrides& overrides = {}) const;
+
+  // The findings that a status carries about the model's configuration get their places in its file.
+  absl::Status WithPlaces(const ModelSource& source, const absl::Status& status) const;
 
   const RepositoryOptions& options() const { return options_; }
 

@@ -148,7 +148,9 @@ TEST_F(ModelRepositoryTest, ParseErrorsNameTheFile) {
 TEST_F(ModelRepositoryTest, TheNameInsideMustBeTheDirectorys) {
   Write("m/config.pbtxt", "name: \"other\" backend: \"identity\"");
   EXPECT_EQ(ErrorOf(Open()->Resolve("m")),
-            "unexpected directory name 'm' for model 'other', directory name must equal model name");
+            "unexpected directory name 'm' for model 'other', directory name must equal model name\n" +
+                (root_ / "m/config.pbtxt").string() +
+                ":1:7: name: found \"other\", expected \"m\", as the directory is named; write: name: \"m\"");
 }
 
 TEST_F(ModelRepositoryTest, ACustomConfigurationIsPreferredWhereItExists) {
@@ -222,7 +224,7 @@ TEST_F(ModelRepositoryTest, ArtifactsAreFilesOrDirectoriesWithTheFileInside) {
   EXPECT_EQ(path(1).value(), root_ / "m/1/model.onnx");
   EXPECT_EQ(path(2).value(), root_ / "m/2/model.onnx/model.onnx");
   EXPECT_EQ(path(3).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(MessageOf(path(4).status()), "failed to stat file " + (root_ / "m/4/model.onnx").string());
+  EXPECT_EQ(HeadOf(path(4).status()), "failed to stat file " + (root_ / "m/4/model.onnx").string());
   for (const char* name : {"../1/model.onnx", "/etc/passwd", "a/../../x", "."}) {
     config.set_default_model_filename(name);
     EXPECT_EQ(path(1).status().code(), absl::StatusCode::kInvalidArgument) << name;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "base/status.h"
 #include "frontend/http/routes.h"
 #include "protocol/control_requests.h"
+#include "protocol/http_status.h"
 #include "protocol/json_writer.h"
 
 namespace tidemark {
@@ -47,13 +49,48 @@ Lifecycle::Done AnswerWhenDone(ResponseSender sender) {
   };
 }
 
+// Answers a check: {"findings":[…]}, and "error" in front when a load would fail.
+Lifecycle::CheckDone AnswerWithFindings(ResponseSender sender) {
+  return [sender = std::move(sender)](absl::Status status, std::string findings) mutable {
+    std::string body = "{";
+    if (!status.ok()) {
+      body += "\"error\":";
+      AppendJsonString(body, MessageOf(status));
+      body += ',';
+    }
+    body += "\"findings\":" + findings + "}";
+    HttpResponse response(HttpStatusOf(status.code()));
+    response.SetContentType(http::kJson);
+    response.Append(std::move(body));
+    sender.Send(std::move(response));
+  };
+}
+
+// The value of `dry_run` in a query; false when it is absent.
+absl::StatusOr<bool> DryRun(std::string_view query) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(pair.size() + 1, query.size()));
+    if (pair.substr(0, pair.find('=')) != "dry_run") continue;
+    const std::string_view value = pair.substr(std::min(std::string_view("dry_run=").size(), pair.size()));
+    if (value.empty() || value == "true" || value == "1") return true;
+    if (value == "false" || value == "0") return false;
+    return absl::InvalidArgumentError(
+        fmt::format("query parameter 'dry_run': found '{}', expected true or false", value));
+  }
+  return false;
+}
+
 // `body` is good until the answer was sent.
-void ParseAndLoad(Lifecycle& lifecycle, std::string name, std::string_view body, ResponseSender sender) {
+void ParseAndLoad(Lifecycle& lifecycle, std::string name, std::string_view body, bool dry_run, ResponseSender sender) {
   absl::StatusOr<LoadParameters> parameters = ParseLoadRequest(body);
   if (!parameters.ok()) return http::SendError(std::move(sender), parameters.status());
   LoadOverrides overrides;
   overrides.config_json = std::move(parameters->config);
   overrides.files = std::move(parameters->files);
+  if (dry_run) {
+    return lifecycle.Check(std::move(name), std::move(overrides), AnswerWithFindings(std::move(sender)));
+  }
   lifecycle.Load(std::move(name), std::move(overrides), AnswerWhenDone(std::move(sender)));
 }
 
@@ -76,15 +113,17 @@ void HttpRoutes::Load(const RouteMatch& match, HttpRequest& request, ResponseSen
   absl::Status status = NoRepositoryName(match);
   status.Update(CheckJsonSize(request.body().size(), options_.max_input_bytes));
   status.Update(Serving());
+  const absl::StatusOr<bool> dry_run = DryRun(request.query());
+  status.Update(dry_run.status());
   if (!status.ok()) return http::SendError(std::move(sender), status);
   const std::string_view body = request.body_text();
   if (body.size() <= kLongBody) {
-    return ParseAndLoad(*parts_.lifecycle, std::string(match.model), body, std::move(sender));
+    return ParseAndLoad(*parts_.lifecycle, std::string(match.model), body, *dry_run, std::move(sender));
   }
-  parts_.offload(
-      [lifecycle = parts_.lifecycle, name = std::string(match.model), body, answer = std::move(sender)]() mutable {
-        ParseAndLoad(*lifecycle, std::move(name), body, std::move(answer));
-      });
+  parts_.offload([lifecycle = parts_.lifecycle, name = std::string(match.model), body, dry = *dry_run,
+                  answer = std::move(sender)]() mutable {
+    ParseAndLoad(*lifecycle, std::move(name), body, dry, std::move(answer));
+  });
 }
 
 void HttpRoutes::Unload(const RouteMatch& match, HttpRequest& request, ResponseSender sender) const {
