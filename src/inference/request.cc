@@ -27,6 +27,7 @@ void InferenceRequest::Clear() {
   binary_data_output = false;
   raw = false;
   times = {};
+  trace.reset();
   cancel.reset();
   response.status = absl::OkStatus();
   response.outputs.clear();
@@ -47,6 +48,22 @@ absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& 
   RETURN_IF_ERROR(lease.region->Read(lease.bytes, input.owned.bytes()));
   input.data = input.owned.bytes();
   return lease.region->Check();
+}
+
+void TraceStart(InferenceRequest& request) {
+  if (request.trace == nullptr) return;
+  for (const RequestInput& input : request.inputs) {
+    request.trace->AddTensor("TENSOR_QUEUE_INPUT", input.name, input.data_type, AsSpan(input.shape), input.data);
+  }
+}
+
+void TraceEnd(InferenceRequest& request) {
+  if (request.trace == nullptr) return;
+  request.trace->MarkTimes(request.times);
+  for (const ResponseOutput& output : request.response.outputs) {
+    request.trace->AddTensor("TENSOR_BACKEND_OUTPUT", output.name, output.data_type, AsSpan(output.shape),
+                             output.data.bytes());
+  }
 }
 
 absl::Status CheckRegions(const InferenceRequest& request) {

@@ -15,6 +15,7 @@
 #include "base/data_type.h"
 #include "inference/shared_memory.h"
 #include "observe/model_statistics.h"
+#include "observe/request_trace.h"
 #include "resource/buffer_pool.h"
 
 namespace tidemark {
@@ -79,6 +80,8 @@ class InferenceRequest {
   Buffer body;  // memory that inputs point into
 
   RequestTimes times;
+  // Null: not traced, which is usual. Last owner: the answer on its way, so that the end of sending is seen.
+  std::shared_ptr<RequestTrace> trace;
   // Set when the client goes away; the front end makes it when the request leaves the event loop. May be null. Last
   // owner: whichever of request and connection ends later.
   std::shared_ptr<CancelFlag> cancel;
@@ -112,6 +115,11 @@ class InferenceRequest {
 // not possible. Strings are copied, because a client could change their lengths after they were checked; memory of a
 // device is, because engines read inputs on the host. INVALID_ARGUMENT, RESOURCE_EXHAUSTED when the pool is empty.
 absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& input);
+
+// For a traced request: what is known before Submit (inputs), and at its completion (times, outputs). Whoever submits and
+// gets `on_complete` calls them: the front ends, and ensembles for their steps (RequestTrace::MakeChild).
+void TraceStart(InferenceRequest& request);
+void TraceEnd(InferenceRequest& request);
 
 // OK when every region that the request used still is what was registered. Asked after an execution, before the answer.
 absl::Status CheckRegions(const InferenceRequest& request);

@@ -266,11 +266,20 @@ std::string TraceSettingsJson(const TraceValues& values) {
   if (values.timestamps) levels += "\"TIMESTAMPS\"";
   if (values.tensors) levels += levels.empty() ? "\"TENSORS\"" : ",\"TENSORS\"";
   if (levels.empty()) levels = "\"OFF\"";
-  std::string out = fmt::format(
-      "{{\"trace_level\":[{}],\"trace_rate\":\"{}\",\"trace_count\":\"{}\",\"log_frequency\":\"{}\",\"trace_file\":",
-      levels, values.rate, values.count, values.log_frequency);
-  AppendJsonString(out, values.file);
-  out += ",\"trace_mode\":\"triton\"}";
+  std::string out = fmt::format("{{\"trace_level\":[{}],\"trace_rate\":\"{}\",\"trace_count\":\"{}\"", levels,
+                                values.rate, values.count);
+  if (values.mode == TraceMode::kTriton) {
+    out += fmt::format(",\"log_frequency\":\"{}\",\"trace_file\":", values.log_frequency);
+    AppendJsonString(out, values.file);
+  }
+  out += fmt::format(",\"trace_mode\":\"{}\"", values.mode == TraceMode::kTriton ? "triton" : "opentelemetry");
+  for (const auto& [key, value] : values.mode_options) {
+    out += ',';
+    AppendJsonString(out, key);
+    out += ':';
+    AppendJsonString(out, value);
+  }
+  out += '}';
   return out;
 }
 

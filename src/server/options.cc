@@ -29,6 +29,7 @@ std::vector<OptionRow> AllOptions() {
   };
   add(GeneralOptions());
   add(AccessOptions());
+  add(TraceOptions());
   for (OptionRow& row : OptionsWithoutEffect()) {
     const bool served =
         std::any_of(rows.begin(), rows.end(), [&](const OptionRow& other) { return other.name == row.name; });
@@ -127,6 +128,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(std::span<char* const> args) {
     }
   }
   RETURN_IF_ERROR(CheckTogether(options));
+  RETURN_IF_ERROR(CompleteTraceOptions(options));
   return options;
 }
 

@@ -15,6 +15,7 @@
 #include "frontend/access_policy.h"
 #include "frontend/tls.h"
 #include "lifecycle/lifecycle.h"
+#include "observe/tracer.h"
 #include "resource/ledger.h"
 
 namespace tidemark {
@@ -42,6 +43,7 @@ struct ServerOptions {
   TlsOptions http_tls;
 
   AccessPolicy::Options access;
+  Tracer::Options trace;
 
   std::uint64_t host_memory_limit = 0;                  // ours; 0: none
   std::map<DeviceId, std::uint64_t> memory_limits;      // ours: budgets of devices (kHost, too)

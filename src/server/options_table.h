@@ -74,7 +74,10 @@ Apply WithoutEffect(std::string_view name, std::string_view why);
 
 std::vector<OptionRow> GeneralOptions();
 std::vector<OptionRow> AccessOptions();
+std::vector<OptionRow> TraceOptions();
 std::vector<OptionRow> OptionsWithoutEffect();
+// Checks trace options together and fills in what the trace settings show.
+absl::Status CompleteTraceOptions(ServerOptions& options);
 // All of them, in the order of --help.
 std::vector<OptionRow> AllOptions();
 

@@ -107,6 +107,7 @@ absl::Status Server::StartHttp() {
     loops_.push_back(std::move(loop));
   }
   RETURN_IF_ERROR(BuildAccess());
+  RETURN_IF_ERROR(StartTracer());
   HttpRoutesOptions routes;
   routes.server_name = options_.id;
   routes.server_version = TIDEMARK_VERSION;
@@ -118,6 +119,7 @@ absl::Status Server::StartHttp() {
                                                   .lifecycle = lifecycle_.get(),
                                                   .buffers = buffers_.get(),
                                                   .access = access_.get(),
+                                                  .tracer = tracer_.get(),
                                                   .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
                                                     pool->Post(std::move(task));
                                                   }}));
@@ -145,6 +147,19 @@ absl::Status Server::StartHttp() {
   if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
   WritePortFile();
   return absl::OkStatus();
+}
+
+absl::Status Server::StartTracer() {
+  tracer_ = std::make_unique<Tracer>(options_.trace);
+  if (!tracer_->usable()) return absl::OkStatus();
+  tracer_thread_ =
+      std::make_unique<Scope>(*ledger_, *platform_, "server/tracer",
+                              Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
+  Tracer* const tracer = tracer_.get();
+  return tracer_thread_
+      ->StartThread(
+          "tracer", [tracer] { tracer->Run(); }, [tracer] { tracer->Stop(); }, "tracer")
+      .status();
 }
 
 void Server::WritePortFile() const {
@@ -187,6 +202,9 @@ Server::~Server() {
   offload_.reset();
   lifecycle_.reset();
   loops_.clear();
+  if (tracer_ != nullptr) tracer_->Stop();
+  tracer_thread_.reset();
+  tracer_.reset();
   registry_.reset();
   repository_.reset();
   backends_.reset();

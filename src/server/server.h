@@ -17,6 +17,7 @@
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/load_pool.h"
+#include "observe/tracer.h"
 #include "platform/platform.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
@@ -64,6 +65,7 @@ class Server {
   void OpenGpus();
   absl::Status StartHttp();
   absl::Status BuildAccess();
+  absl::Status StartTracer();
   absl::Status OpenControlDoor(const std::vector<EventLoop*>& loops);
   void WarnOfExposure() const;
   void WritePortFile() const;
@@ -81,6 +83,8 @@ class Server {
   std::unique_ptr<Lifecycle> lifecycle_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
   std::unique_ptr<AccessPolicy> access_;
+  std::unique_ptr<Tracer> tracer_;
+  std::unique_ptr<Scope> tracer_thread_;
   std::unique_ptr<TlsContext> http_tls_;
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;

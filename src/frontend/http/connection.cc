@@ -198,6 +198,7 @@ std::size_t HttpConnection::Receive(std::byte* first, std::size_t first_size, ch
 }
 
 HttpConnection::Progress HttpConnection::BeginBody() {
+  head_nanos_ = context_.loop->now();
   timing_head_ = false;
   timer_.Clear();
   in_next_ = in_begin_ + parser_.head_bytes();
@@ -366,6 +367,7 @@ void HttpConnection::Dispatch() {
   PrepareExchange();
   HttpRequest& request = exchange_->request_;
   parser_.Fill(input(), &request);
+  request.received_nanos_ = head_nanos_;
   request.pool_ = context_.pool;
   request.body_ = {};
   if (body_size_ > 0) {

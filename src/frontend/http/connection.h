@@ -129,6 +129,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   std::size_t body_size_ = 0;      // received
   std::uint64_t body_length_ = 0;  // expected, of kBody
   std::int64_t memory_deadline_ = 0;
+  std::int64_t head_nanos_ = 0;  // when the head of the request in hand was complete
 
   std::size_t window_bytes_ = 0;  // moved in the current progress window
   std::size_t turn_bytes_ = 0;    // moved since others had their turn

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "protocol/http_status.h"
@@ -66,7 +67,12 @@ void InferCall::Complete(std::unique_ptr<InferCall> call, std::unique_ptr<Infere
   ResponseSender sender = std::move(call->sender);
   if (!sender.disconnected()) {
     call->sender = std::move(sender);
+    TraceEnd(*call->request);
     HttpResponse response = Answer(*call);
+    if (call->request->trace != nullptr) {
+      call->request->trace->Mark(TraceEvent::kHttpSendStart, NowNanos());
+      response.KeepUntilWritten(std::move(call->request->trace));
+    }
     sender = std::move(call->sender);
     sender.Send(std::move(response));
   } else {

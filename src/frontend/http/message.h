@@ -51,6 +51,8 @@ class HttpRequest {
   std::string_view path() const { return path_; }
   // What follows the first '?', without it. Empty when there is none.
   std::string_view query() const { return query_; }
+  // When its head was there, NowNanos() clock to the round of events.
+  std::int64_t received_nanos() const { return received_nanos_; }
   // 0 or 1, of HTTP/1.x.
   int minor_version() const { return minor_version_; }
   std::span<const HttpHeader> headers() const { return headers_; }
@@ -73,6 +75,7 @@ class HttpRequest {
 
   HttpMethod method_ = HttpMethod::kOther;
   int minor_version_ = 1;
+  std::int64_t received_nanos_ = 0;
   std::string_view method_name_;
   std::string_view path_;
   std::string_view query_;
@@ -109,6 +112,8 @@ class HttpResponse {
   void Append(Buffer buffer, std::span<const std::byte> bytes);
   // A borrowed part. `owner` keeps it alive until written; null only for memory that outlives the server (literals).
   void Append(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+  // `owner` lives until the last byte was handed to the kernel. Once.
+  void KeepUntilWritten(std::shared_ptr<const void> owner) { kept_ = std::move(owner); }
   // A literal.
   void AppendStatic(std::string_view text) { Append(std::as_bytes(std::span(text)), nullptr); }
 
@@ -130,6 +135,7 @@ class HttpResponse {
   std::size_t body_bytes_ = 0;
   fmt::basic_memory_buffer<char, 160> headers_;  // complete lines
   absl::InlinedVector<Part, 3> parts_;
+  std::shared_ptr<const void> kept_;  // last owner: usually this
 };
 
 // `{"error":"<message>"}` with that status; the message is JSON-escaped. Content type as given, text/plain by default.

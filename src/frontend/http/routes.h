@@ -19,7 +19,7 @@
 #include "frontend/http/route_match.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
-#include "observe/trace_settings.h"
+#include "observe/tracer.h"
 #include "resource/buffer_pool.h"
 
 namespace tidemark {
@@ -47,6 +47,7 @@ class HttpRoutes final : public HttpHandler {
     Lifecycle* lifecycle = nullptr;
     BufferPool* buffers = nullptr;
     const AccessPolicy* access = nullptr;
+    Tracer* tracer = nullptr;
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
   };
@@ -103,7 +104,6 @@ class HttpRoutes final : public HttpHandler {
   const Parts parts_;
   const std::string server_metadata_;
   std::optional<std::regex> forward_;
-  TraceSettings trace_;
   const std::shared_ptr<InferCallPool> calls_;  // last owner: the routes, or the last request on its way
 };
 

@@ -164,12 +164,13 @@ void HttpRoutes::Trace(const RouteMatch& match, HttpRequest& request, ResponseSe
     if (status.ok()) {
       const absl::StatusOr<TraceUpdate> update = ParseTraceUpdate(request.body_text());
       status = !update.ok() ? update.status()
-               : global     ? trace_.UpdateGlobal(*update)
-                            : trace_.UpdateModel(match.model, *update);
+               : global     ? parts_.tracer->settings().UpdateGlobal(*update)
+                            : parts_.tracer->settings().UpdateModel(match.model, *update);
     }
     if (!status.ok()) return http::SendError(std::move(sender), status);
   }
-  http::SendJson(std::move(sender), TraceSettingsJson(global ? trace_.Global() : trace_.OfModel(match.model)));
+  http::SendJson(std::move(sender), TraceSettingsJson(global ? parts_.tracer->settings().Global()
+                                                             : parts_.tracer->settings().OfModel(match.model)));
 }
 
 }  // namespace tidemark

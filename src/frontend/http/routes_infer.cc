@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "frontend/http/routes.h"
 #include "protocol/http_infer.h"
@@ -93,6 +94,16 @@ void HttpRoutes::Infer(const RouteMatch& match, HttpRequest& request, ResponseSe
     return InferCallPool::GiveBack(std::move(call));
   }
 
+  inference.trace = parts_.tracer->Start({.model = info.name(),
+                                          .version = info.version(),
+                                          .request_id = inference.id,
+                                          .traceparent = request.Find("traceparent").value_or(""),
+                                          .tracestate = request.Find("tracestate").value_or("")});
+  if (inference.trace != nullptr) {
+    inference.trace->Mark(TraceEvent::kHttpRecvStart, request.received_nanos());
+    inference.trace->Mark(TraceEvent::kHttpRecvEnd, NowNanos());
+    TraceStart(inference);
+  }
   call->coding = ChooseResponseCoding(request.Find("Accept-Encoding").value_or(""));
   call->model = &info;
   call->buffers = parts_.buffers;
