@@ -11,7 +11,7 @@ export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR ?= 1
 
 .PHONY: help build demo test bench audit install dist clean setup-build setup-test lint \
-        format test-release test-clients test-asan test-tsan test-fuzz
+        format test-release test-clients test-peer test-asan test-tsan test-fuzz
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -29,8 +29,8 @@ build: setup-build ## install what is needed and build build/release/tidemark
 demo: setup-test build ## the main job on real models, with the auditor's report in demo-out/
 	tools/demo.sh
 
-test: setup-test ## every test: lint, release, clients, asan+ubsan, tsan, fuzzers
-	@tools/run_tests.sh lint test-release test-clients test-asan test-tsan test-fuzz
+test: setup-test ## every test: lint, release, clients, the real tritonserver, asan+ubsan, tsan, fuzzers
+	@tools/run_tests.sh lint test-release test-clients test-peer test-asan test-tsan test-fuzz
 
 lint: ## layers, the source ratchet, their self-tests, and the format where clang-format is Debian 12's
 	python3 -m unittest discover -q -s tools/tests
@@ -50,6 +50,10 @@ test-release: ## unit and integration tests, release build
 test-clients: build ## tritonclient and real models against the server
 	@mkdir -p $(RESULTS)
 	$(PYTEST) -q -p no:cacheprovider --junitxml=$(RESULTS)/clients.xml tests/clients tests/integration
+
+test-peer: setup-test build ## the same requests to the real tritonserver and to this server: every difference is a wanted one
+	@mkdir -p $(RESULTS)
+	$(PYTEST) -q -rs -p no:cacheprovider --junitxml=$(RESULTS)/peer.xml tests/differential
 
 test-asan: ## the same unit tests under the address and undefined-behaviour sanitizers
 	cmake --preset asan

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Tidemark needs, on Debian 12 or 13 and Ubuntu 24.04, as root or with sudo.
 #   tools/setup.sh build    Debian packages, and the engines' libraries into .deps/engines (default)
-#   tools/setup.sh test     the same, and a Python environment for the client tests and the demo in .venv
-#   tools/setup.sh bench    the same, and the tritonserver of NVIDIA's wheel into .deps/tritonserver, to compare with
+#   tools/setup.sh test     the same, a Python environment for the client tests and the demo in .venv, and the tritonserver of
+#                           NVIDIA's wheel in .deps/tritonserver, to compare with
+#   tools/setup.sh bench    the same, and wrk
 # Everything but the packages stays inside this checkout. A second run looks and finds nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -48,6 +49,9 @@ ov_version=2026.4.1
 triton_version=0.7.0
 triton_platform=manylinux_2_35_x86_64
 triton_sha=21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df
+# What that server's Python models need: newer numpys are unknown to it.
+numpy_version=1.26.4
+numpy_platform=manylinux_2_17_x86_64
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"
@@ -69,7 +73,7 @@ install_packages() {
 # stamped FOLDER TEXT: was FOLDER finished from exactly this TEXT?
 stamped() { [ "$(cat "$1/.stamp" 2>/dev/null)" = "$2" ]; }
 
-# fetch_wheel NAME VERSION PLATFORM SHA256: the wheel's path in $wheel, checked.
+# fetch_wheel NAME VERSION PLATFORM SHA256 [PYTHON]: the wheel's path in $wheel, checked.
 fetch_wheel() {
   mkdir -p .deps/wheels
   [ -x .deps/pip/bin/pip ] || python3 -m venv .deps/pip
@@ -77,8 +81,8 @@ fetch_wheel() {
   printf '%s==%s --hash=sha256:%s\n' "$1" "$2" "$4" > ".deps/wheels/$1.txt"
   say "fetching $1 $2 for $3"
   .deps/pip/bin/pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
-    --platform "$3" --python-version 312 -d .deps/wheels -r ".deps/wheels/$1.txt"
-  wheel=$(ls .deps/wheels/"${1//-/_}"-"$2"*"$3".whl)
+    --platform "$3" --python-version "${5:-312}" -d .deps/wheels -r ".deps/wheels/$1.txt"
+  wheel=$(ls .deps/wheels/"${1//-/_}"-"$2"*"$3"*.whl)
   printf '%s  %s\n' "$4" "$wheel" | sha256sum -c --quiet -
 }
 
@@ -127,14 +131,24 @@ install_python() {
 }
 
 install_peer() {
-  local to=.deps/tritonserver stamp="2 $triton_version $triton_sha"
-  [ "$(uname -m)" = x86_64 ] || { say "the peer exists for x86_64 only: skipped"; return; }
+  local to=.deps/tritonserver python numpy_sha stamp
+  [ "$(uname -m)" = x86_64 ] || { say "the peer exists for x86_64 only: skipped, nothing will be compared with it"; return; }
+  python=$(python3 -c 'import sys; print("%d%d" % sys.version_info[:2])')
+  case "$python" in
+    310) numpy_sha=ffa75af20b44f8dba823498024771d5ac50620e6915abac414251bd971b4529f;;
+    311) numpy_sha=666dbfb6ec68962c033a450943ded891bed2d54e6755e35e5835d63f4f6931d5;;
+    312) numpy_sha=675d61ffbfa78604709862923189bad94014bef562cc35cf61d3a07bba02a7ed;;
+    *) say "the peer's models run on Python 3.10 to 3.12, this is $python: skipped, nothing will be compared with it"; return;;
+  esac
+  stamp="3 $triton_version $triton_sha $numpy_sha"
   if stamped $to "$stamp"; then say "tritonserver of nvidia-pytriton $triton_version: there"; return; fi
+  rm -rf .deps/new && mkdir -p .deps/new/python
+  fetch_wheel numpy $numpy_version $numpy_platform $numpy_sha "$python"
+  unzip -q "$wheel" -d .deps/new/python; rm -f "$wheel"
   fetch_wheel nvidia-pytriton $triton_version $triton_platform $triton_sha
-  rm -rf .deps/new && mkdir -p .deps/new
-  unzip -q "$wheel" -d .deps/new
+  unzip -q "$wheel" -d .deps/new; rm -f "$wheel"
   chmod +x .deps/new/pytriton/tritonserver/bin/*
-  put .deps/new $to "$stamp"; rm -f "$wheel"
+  put .deps/new $to "$stamp"
 }
 
 if [ "$mode" = bench ]; then packages+=(wrk); fi
@@ -142,5 +156,5 @@ install_packages
 install_onnxruntime
 install_openvino
 if [ "$mode" != build ]; then install_python; fi
-if [ "$mode" = bench ]; then install_peer; fi
+if [ "$mode" != build ]; then install_peer; fi
 say "ready ($mode)"

@@ -14,12 +14,9 @@ import json
 import os
 import pathlib
 import re
-import socket
-import shutil
 import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
@@ -29,59 +26,11 @@ sys.path.insert(0, str(ROOT / "tests" / "clients"))
 
 from onnx_models import addsub_model, identity_model, weights_model  # noqa: E402
 from onnx import TensorProto  # noqa: E402
+import peer as real  # noqa: E402
 from served import Served, binary, make_model  # noqa: E402
 
 IDENTITY = ('backend: "{}"\ninput {{ name: "INPUT0" data_type: TYPE_FP32 dims: -1 }}\n'
             'output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: -1 }}\n')
-ECHO = f"""import sys
-sys.path.insert(0, {sysconfig.get_paths()["purelib"]!r})  # the stub's own interpreter does not look there
-import triton_python_backend_utils as pb
-class TritonPythonModel:
-    def execute(self, requests):
-        return [pb.InferenceResponse([pb.Tensor("OUTPUT0", pb.get_input_tensor_by_name(r, "INPUT0").as_numpy())])
-                for r in requests]
-"""
-
-
-class Peer:
-    """NVIDIA's server from the wheel, with the interface of Served that this file needs."""
-
-    def __init__(self, wheel, repository, log):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"127.0.0.1:{self.port}"
-        home = wheel / "pytriton" / "tritonserver"
-        # The Python backend wants its stub beside itself, the one of this interpreter, and numpy where that looks.
-        backend = pathlib.Path(repository).parent / "backends" / "python"
-        backend.mkdir(parents=True)
-        stub = home / "python_backend_stubs" / f"{sys.version_info.major}.{sys.version_info.minor}"
-        for file in [*(home / "backends" / "python").iterdir(), stub / "triton_python_backend_stub"]:
-            shutil.copy(file, backend)
-        (backend / "triton_python_backend_stub").chmod(0o755)
-        environment = dict(os.environ, LD_LIBRARY_PATH=str(wheel / "nvidia_pytriton.libs"))
-        self.process = subprocess.Popen(
-            [str(home / "bin" / "tritonserver"), f"--model-repository={repository}", "--http-address=127.0.0.1",
-             f"--http-port={self.port}", "--allow-grpc=false", "--allow-metrics=false",
-             "--model-control-mode=explicit", "--load-model=*", f"--backend-directory={backend.parent}"],
-            env=environment, stdout=open(log, "wb"), stderr=subprocess.STDOUT)
-        end = time.monotonic() + 60
-        while self.get("/v2/health/ready")[0] != 200:
-            if time.monotonic() > end or self.process.poll() is not None:
-                raise RuntimeError("the peer did not start:\n" + pathlib.Path(log).read_text(errors="replace"))
-
-    request, get, post, load, unload = Served.request, None, Served.post, Served.load, Served.unload
-
-    def get(self, path):
-        try:
-            return self.request("GET", path)
-        except OSError:
-            return 0, b""
-
-    def stop(self):
-        self.process.terminate()
-        return self.process.wait(60)
-
 
 def pin(pid, core):
     """All threads of a process to one core: what a request costs then does not hang on where threads wake up."""
@@ -282,7 +231,6 @@ def health_part(server, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", type=pathlib.Path, default=ROOT / ".deps" / "tritonserver")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--cycles", type=int, default=200)
@@ -291,7 +239,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         repository, theirs = pathlib.Path(folder, "ours"), pathlib.Path(folder, "peer")
         make_model(repository, "identity", b"", IDENTITY.format("identity"), filename="unused")
-        make_model(theirs, "identity", ECHO.encode(), IDENTITY.format("python"), filename="model.py")
+        real.make_echo(theirs, "identity", IDENTITY.split("\n", 1)[1].format())
         make_model(repository, "onnx_identity", identity_model(TensorProto.FLOAT), IDENTITY.format("onnxruntime"))
         make_model(repository, "tiny", addsub_model())
         weights = weights_model(64)
@@ -305,11 +253,10 @@ def main():
             server = stack.enter_context(Served(repository, "--load-model=identity", "--load-model=onnx_identity",
                                                 log=pathlib.Path(folder, "log")))
             peer = None
-            if (arguments.peer / "pytriton" / "tritonserver" / "bin" / "tritonserver").exists():
-                peer = Peer(arguments.peer.resolve(), theirs, pathlib.Path(folder, "peer.log"))
-                stack.callback(peer.stop)
+            if real.missing():
+                print(f"no peer: {real.missing()}")
             else:
-                print(f"no peer in {arguments.peer}: run tools/setup.sh bench")
+                peer = stack.enter_context(real.Peer(theirs, pathlib.Path(folder, "peer.log"), "--load-model=*"))
             print(f"tidemark: {binary()}")
             parts = arguments.parts.split(",")
             if "requests" in parts:

@@ -1,0 +1,125 @@
+"""The real tritonserver and Tidemark are asked the same; what differs on purpose stands in wanted.py, with its reason."""
+
+import http.client
+import json
+import pathlib
+import warnings
+
+import pytest
+
+from http_cases import cases
+from peer import Peer, make_echo, missing
+from served import Served
+from wanted import ROWS, SAME, WANTED
+
+HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Content-Length", "Accept-Encoding", "Connection")
+ONE = 'input {{ name: "INPUT0" data_type: {0} dims: {1} }}\noutput {{ name: "OUTPUT0" data_type: {0} dims: {1} {2} }}\n'
+MODELS = {
+    **{name: ONE.format(f"TYPE_{name.upper()}" if name != "bytes" else "TYPE_STRING", -1, "")
+       for name in ("int32", "int64", "int8", "uint8", "fp64", "fp16", "bool", "bytes")},
+    "fp32": ONE.format("TYPE_FP32", -1, 'label_filename: "labels.txt"'),
+    "fixed": ONE.format("TYPE_INT32", 4, ""),
+    "batch": "max_batch_size: 4\n" + ONE.format("TYPE_INT32", 2, ""),
+    "pair": "".join(f'{side.lower()} {{ name: "{side}{i}" data_type: TYPE_INT32 dims: -1 }}\n' for i in (0, 1) for side in ("INPUT", "OUTPUT")),
+    "spare": ONE.format("TYPE_INT32", -1, ""),
+    "unloaded": ONE.format("TYPE_INT32", -1, ""),
+}
+
+
+def make_models(root, ours):
+    for name, config in MODELS.items():
+        if ours:
+            (root / name / "1").mkdir(parents=True)
+            (root / name / "config.pbtxt").write_text('backend: "identity"\n' + config)
+        else:
+            make_echo(root, name, config)
+        (root / name / "labels.txt").write_text("zero\none\ntwo\n")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    reason = missing()
+    if reason:
+        warnings.warn(f"NOT COMPARED with the real tritonserver: {reason}")
+        pytest.skip(reason)
+    root = tmp_path_factory.mktemp("differential")
+    loads = [f"--load-model={name}" for name in MODELS if name != "unloaded"]
+    make_models(root / "peer" / "models", ours=False)
+    make_models(root / "ours", ours=True)
+    with Peer(root / "peer" / "models", root / "peer.log", *loads) as peer, \
+            Served(root / "ours", *loads) as ours:
+        yield peer, ours
+
+
+def ask(server, method, path, headers, body):
+    """Status, headers of interest and body; status 0 when the connection was closed without an answer."""
+    connection = http.client.HTTPConnection(server.url, timeout=60)
+    try:
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+        if body is not None or method in ("POST", "PUT"):
+            connection.putheader("Content-Length", str(len(body or b"")))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, {name: answer.headers[name] for name in HEADERS if name in answer.headers}, answer.read()
+    except (http.client.HTTPException, ConnectionError):
+        return 0, {}, b""
+    finally:
+        connection.close()
+
+
+# What is each server's own and says nothing: versions, clocks, names of backends, places of files.
+def normalize(name, answer):
+    status, headers, body = answer
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return status, headers, body
+    if isinstance(document, dict):
+        if "extensions" in document:
+            document.update(version="*", extensions="*")
+        if "platform" in document and "inputs" in document:
+            document["platform"] = "*"
+        if "backend" in document:
+            document = {key: document[key] for key in ("name", "max_batch_size", "input", "output") if key in document}
+        for stats in document.get("model_stats", []):
+            stats.update({key: "*" for key in ("last_inference", "inference_count", "execution_count", "inference_stats", "batch_stats",
+                                               "memory_usage", "response_stats")})
+        if "model_stats" in document:
+            document["model_stats"].sort(key=lambda stats: (stats["name"], stats["version"]))
+    if isinstance(document, list) and name.startswith("index"):
+        document.sort(key=lambda entry: entry["name"])
+    return status, headers, document
+
+
+CASES = {case[0]: case[1:] for case in cases()}
+
+
+def test_cases_have_names_of_their_own():
+    assert len(CASES) == len(list(cases())) and len(CASES) > 200
+    assert set(WANTED) <= set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_answers_are_the_same(both, name):
+    peer, ours = (normalize(name, ask(server, *CASES[name])) for server in both)
+    if name not in WANTED:
+        assert ours == peer
+        return
+    row, (status, text) = WANTED[name]
+    assert ours != peer, f"no difference any more: delete it from wanted.py ({row})"
+    found = text_of(ours)
+    assert ours[0] == status, ours
+    assert found.startswith(text_of(peer)) if text is SAME else text in found, (peer, ours)
+
+
+def text_of(answer):
+    body = answer[2]
+    return body["error"] if isinstance(body, dict) and "error" in body else str(body)
+
+
+def test_every_wanted_difference_is_documented():
+    document = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "compatibility.md").read_text()
+    for row in ROWS:
+        assert f"| {row} |" in document, row
