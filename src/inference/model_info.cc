@@ -26,8 +26,10 @@ TensorInfo MakeTensorInfo(const inference::ModelConfig& config, const Declared& 
   TensorInfo info;
   info.name = declared.name();
   info.data_type = TypeOf(declared);
-  info.dims = WithBatch(config, DimsOf(declared));
-  info.backend_dims = WithBatch(config, BackendDimsOf(declared));
+  info.shape_tensor = declared.is_shape_tensor();
+  info.non_linear = declared.is_non_linear_format_io();
+  info.dims = info.shape_tensor ? DimsOf(declared) : WithBatch(config, DimsOf(declared));
+  info.backend_dims = info.shape_tensor ? BackendDimsOf(declared) : WithBatch(config, BackendDimsOf(declared));
   info.reshaped = declared.has_reshape();
   return info;
 }
@@ -162,6 +164,7 @@ absl::Status ModelInfo::CheckBatch(const InferenceRequest& request, std::int64_t
   if (max_batch_size() <= 0) return absl::OkStatus();
   bool first = true;
   for (const RequestInput& input : request.inputs) {
+    if (const TensorInfo* info = FindInput(input.name); info != nullptr && info->shape_tensor) continue;
     if (input.shape.empty()) {
       return absl::InvalidArgumentError(
           fmt::format("{}input '{}' has no shape but model requires batch dimension for '{}'", request.Prefix(),
@@ -209,7 +212,7 @@ absl::Status ModelInfo::CheckInput(const InferenceRequest& request, const Reques
     return absl::InvalidArgumentError(fmt::format("byte size for tensor '{}' exceeds maximum size of {}", input.name,
                                                   std::numeric_limits<std::int64_t>::max()));
   }
-  if (static_cast<std::uint64_t>(*bytes) != input.data.size()) {
+  if (!info.non_linear && static_cast<std::uint64_t>(*bytes) != input.data.size()) {
     return absl::InvalidArgumentError(
         fmt::format("{}input byte size mismatch for input '{}' for model '{}'. Expected {}, got {}", request.Prefix(),
                     input.name, name(), *bytes, input.data.size()));

@@ -442,9 +442,10 @@ void Context::SetDeviceMemory(void* block, std::int64_t bytes) {
 
 bool Context::CheckAddresses() {
   for (const Tensor& tensor : engine.plan.tensors) {
+    // An allocator is asked anew at each execution; what it gave before is nobody's business.
+    if (!tensor.input && GetOutputAllocator(tensor.name.c_str()) != nullptr) continue;
     void* address = Address(tensor.name.c_str());
     if (address == nullptr) {
-      if (!tensor.input && GetOutputAllocator(tensor.name.c_str()) != nullptr) continue;
       return Fail(kInvalidState,
                   "Neither address or allocator is set for tensor " + tensor.name +
                       ". Call setOutputTensorAddress, setTensorAddress or setOutputAllocator before enqueue.");
