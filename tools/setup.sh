@@ -152,6 +152,7 @@ install_peer() {
 }
 
 if [ "$mode" = bench ]; then packages+=(wrk); fi
+if [ "$mode" = test ]; then packages+=(libboost-dev); fi  # headers of Boost.Beast, for one fuzzer; 138 MB
 install_packages
 install_onnxruntime
 install_openvino

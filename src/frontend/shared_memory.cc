@@ -52,16 +52,8 @@ class SharedMemoryRegions::Region final : public SharedMemoryRegion {
   }
 
   absl::Status MapCuda(std::span<const std::byte, kCudaHandleBytes> handle) {
-    const auto memory = std::make_shared<std::byte*>(nullptr);
-    const auto create = [&]() -> absl::Status {
-      ASSIGN_OR_RETURN(*memory, cuda_->Open(handle, info_.device, info_.byte_size));
-      return absl::OkStatus();
-    };
-    const absl::Status status =
-        scope_
-            .Acquire(ResourceKind::kFileMapping, info_.device, info_.byte_size, "cuda ipc region", create,
-                     [cuda = cuda_, memory, device = info_.device] { return cuda->Close(*memory, device); })
-            .status();
+    const absl::StatusOr<std::byte*> memory = cuda_->Open(scope_, handle, info_.device, info_.byte_size);
+    const absl::Status& status = memory.status();
     if (status.code() == absl::StatusCode::kUnavailable) {
       return Invalid("failed to register CUDA shared memory region: '{}', GPUs not supported ({})", info_.name,
                      MessageOf(status));

@@ -28,11 +28,10 @@ class CudaSharedMemory {
  public:
   virtual ~CudaSharedMemory() = default;
 
-  // Maps the allocation behind the handle into this process. INVALID_ARGUMENT when it cannot be opened or has less than
-  // `byte_size` bytes; UNAVAILABLE, saying what is missing, on a machine without the driver or that device.
-  virtual absl::StatusOr<std::byte*> Open(std::span<const std::byte, kCudaHandleBytes> handle, int device,
+  // Maps the allocation behind the handle into this process, until `scope` gives it back. INVALID_ARGUMENT when it cannot
+  // be opened or has less than `byte_size` bytes; UNAVAILABLE, saying what is missing, without that device.
+  virtual absl::StatusOr<std::byte*> Open(Scope& scope, std::span<const std::byte, kCudaHandleBytes> handle, int device,
                                           std::uint64_t byte_size) = 0;
-  virtual absl::Status Close(std::byte* memory, int device) = 0;
   // Waits until the bytes are there.
   virtual absl::Status CopyToHost(std::span<const std::byte> device_bytes, std::span<std::byte> host, int device) = 0;
   virtual absl::Status CopyToDevice(std::span<const std::byte> host, std::span<std::byte> device_bytes, int device) = 0;

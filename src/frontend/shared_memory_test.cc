@@ -52,16 +52,22 @@ class Object {
 // A GPU that is ordinary memory.
 class FakeCuda final : public CudaSharedMemory {
  public:
-  absl::StatusOr<std::byte*> Open(std::span<const std::byte, kCudaHandleBytes> /*handle*/, int device,
+  absl::StatusOr<std::byte*> Open(Scope& scope, std::span<const std::byte, kCudaHandleBytes> /*handle*/, int device,
                                   std::uint64_t byte_size) override {
     if (device != 0) return absl::UnavailableError("there is no device 1");
     if (byte_size > memory.size()) return absl::InvalidArgumentError("the allocation is smaller");
-    ++open;
+    const auto create = [this] {
+      ++open;
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(scope
+                        .Acquire(ResourceKind::kEngineObject, device, 0, "ipc", create,
+                                 [this] {
+                                   --open;
+                                   return absl::OkStatus();
+                                 })
+                        .status());
     return memory.data();
-  }
-  absl::Status Close(std::byte* /*memory*/, int /*device*/) override {
-    --open;
-    return absl::OkStatus();
   }
   absl::Status CopyToHost(std::span<const std::byte> from, std::span<std::byte> to, int /*device*/) override {
     std::copy(from.begin(), from.end(), to.begin());

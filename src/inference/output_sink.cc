@@ -29,9 +29,39 @@ Shape ResponseSink::ClientShape(const TensorInfo& info, std::span<const std::int
   return result;
 }
 
+const RequestedOutput* ResponseSink::Asked(std::string_view name) const {
+  const auto it = std::find_if(request_.outputs.begin(), request_.outputs.end(),
+                               [&](const RequestedOutput& output) { return output.name == name; });
+  return it != request_.outputs.end() ? &*it : nullptr;
+}
+
+// An engine may write straight into a client's region when the memory is what engines are promised: on the host, aligned,
+// and none of the request's inputs, which it may still be reading.
+bool ResponseSink::WritesInto(std::span<const std::byte> memory, DeviceId device) const {
+  constexpr std::uintptr_t kAlignment = 64;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  if (device != kHost || begin % kAlignment != 0) return false;
+  return std::none_of(request_.inputs.begin(), request_.inputs.end(), [&](const RequestInput& input) {
+    const auto other = reinterpret_cast<std::uintptr_t>(input.data.data());
+    return begin < other + input.data.size() && other < begin + memory.size();
+  });
+}
+
 absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, DataType data_type,
                                                             std::span<const std::int64_t> shape, std::size_t bytes) {
-  ASSIGN_OR_RETURN(Buffer buffer, buffers_.Allocate(bytes));
+  const RequestedOutput* const asked = Asked(info_.outputs()[index].name);
+  const bool shared = asked != nullptr && asked->destination;
+  if (shared && bytes > asked->destination.bytes.size()) {
+    return absl::InvalidArgumentError(
+        fmt::format("shared memory size specified with the request for output '{}' ({} bytes) should be at least {} "
+                    "bytes to hold the results",
+                    asked->name, asked->destination.bytes.size(), bytes));
+  }
+  const bool in_place = shared && WritesInto(asked->destination.bytes.first(bytes), asked->destination.device);
+  Buffer buffer;
+  if (!in_place) {
+    ASSIGN_OR_RETURN(buffer, buffers_.Allocate(bytes));
+  }
   if (info_.decoupled() && output_start_ == 0) output_start_ = NowNanos();
   const TensorInfo& info = info_.outputs()[index];
   ResponseOutput& output = request_.response.outputs.emplace_back();
@@ -40,7 +70,20 @@ absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, D
   output.data_type = data_type;
   output.shape = ClientShape(info, shape);
   output.data = std::move(buffer);
-  return output.data.bytes();
+  output.shared = shared;
+  return in_place ? asked->destination.bytes.first(bytes) : output.data.bytes();
+}
+
+// Puts what was made elsewhere into the client's regions. After this the outputs that lie there have no data of their own.
+absl::Status ResponseSink::FillRegions() {
+  for (ResponseOutput& output : request_.response.outputs) {
+    if (!output.shared || output.data.empty()) continue;
+    const SharedMemoryLease& destination = Asked(output.name)->destination;
+    RETURN_IF_ERROR(
+        destination.region->Write(output.data.bytes(), destination.bytes.first(output.data.bytes().size())));
+    output.data.Reset();
+  }
+  return CheckRegions(request_);
 }
 
 absl::Status ResponseSink::PutInOrder(bool complete) {
@@ -59,7 +102,7 @@ absl::Status ResponseSink::PutInOrder(bool complete) {
     }
   }
   made.resize(place);
-  return absl::OkStatus();
+  return FillRegions();
 }
 
 void ResponseSink::EndResponse(ResponseOutcome outcome) {

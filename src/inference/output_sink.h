@@ -35,6 +35,10 @@ class ResponseSink : public OutputSink {
 
  private:
   Shape ClientShape(const TensorInfo& info, std::span<const std::int64_t> shape) const;
+  // What the request says of that output; null when it named none.
+  const RequestedOutput* Asked(std::string_view name) const;
+  bool WritesInto(std::span<const std::byte> memory, DeviceId device) const;
+  absl::Status FillRegions();
   // Sorts the outputs as the client named them; `complete`: all of them must be there.
   absl::Status PutInOrder(bool complete);
   // A response has ended: counts it and begins the next.

@@ -296,6 +296,13 @@ void KeepLibrary(void* library) noexcept {
   if (again != nullptr) dlclose(again);
 }
 
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);  // without it fewer clients are served at one time
+}
+
 std::unique_ptr<Platform> CreateLinuxPlatform() { return std::make_unique<LinuxPlatform>(); }
 
 }  // namespace tidemark

@@ -105,6 +105,9 @@ void UseOneHeapArena();
 // exit handlers do not survive their own code (NVIDIA's). Does nothing when it cannot be done.
 void KeepLibrary(void* library) noexcept;
 
+// Raises the limit on open descriptors to the most that this process may have. Called when a server starts.
+void RaiseDescriptorLimit();
+
 // The real machine.
 std::unique_ptr<Platform> CreateLinuxPlatform();
 

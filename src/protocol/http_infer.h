@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "inference/model_info.h"
 #include "inference/request.h"
+#include "protocol/json_reader.h"
 #include "resource/buffer_pool.h"
 
 // The infer request and response of the HTTP protocol (protocol digest 1.9): JSON with tensors in it, or JSON followed by
@@ -24,10 +25,12 @@ absl::StatusOr<std::size_t> InferJsonBytes(std::optional<std::string_view> heade
 
 // Fills `request`, which is clear but for its model handle, from a whole decompressed body of which the first `json_bytes`
 // are JSON. The inputs' data points into `body`, whose memory is request.body or outlives the request, or into memory
-// from `pool`. `model` is only named in texts and asked what a raw request's bytes are. `max_input_bytes` bounds the JSON
-// part, every tensor in it, and a raw request. RESOURCE_EXHAUSTED when the pool is empty.
+// from `pool`. `model` is only named in texts and asked what a raw request's bytes are. `limits` bounds the
+// JSON part, every tensor in it, and a raw request. `regions` finds shared memory that the request names; null: there is none.
+// RESOURCE_EXHAUSTED when the pool is empty.
 absl::Status DecodeInfer(std::span<const std::byte> body, std::size_t json_bytes, const ModelInfo& model,
-                         std::size_t max_input_bytes, BufferPool& pool, InferenceRequest& request);
+                         const JsonLimits& limits, BufferPool& pool, InferenceRequest& request,
+                         SharedMemoryFinder* regions = nullptr);
 
 // A response on its way out: `json`, then `tensors` in order.
 struct EncodedInfer {

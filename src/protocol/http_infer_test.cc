@@ -316,8 +316,8 @@ TEST_F(HttpInfer, BinaryAnswerMovesTheBuffers) {
 
 TEST_F(HttpInfer, NamedOutputsDecideThemselvesHowTheyTravel) {
   request_.binary_data_output = true;
-  request_.outputs.push_back({"Y", false, 0});
-  request_.outputs.push_back({"T", true, 0});
+  request_.outputs.push_back({"Y", false, 0, {}});
+  request_.outputs.push_back({"T", true, 0, {}});
   AddOutput(0, DataType::kFp32, {1, 4}, kFloats);
   AddOutput(1, DataType::kBytes, {1, 2}, kTexts);
   EXPECT_EQ(Encode(), R"({"model_name":"simple","model_version":"3","outputs":[)"
@@ -335,13 +335,13 @@ TEST_F(HttpInfer, RawRequestsAreAnsweredInBinary) {
 }
 
 TEST_F(HttpInfer, ClassificationSortsAndLabels) {
-  request_.outputs.push_back({"Y", false, 3});
+  request_.outputs.push_back({"Y", false, 3, {}});
   AddOutput(0, DataType::kFp32, {1, 4}, kFloats);
   EXPECT_EQ(Encode(),
             R"({"model_name":"simple","model_version":"3","outputs":[{"name":"Y","datatype":"BYTES","shape":[1,3],)"
             R"("data":["4.000000:2","2.000000:1:dog","1.000000:0:cat"]}]})");
   request_.Clear();
-  request_.outputs.push_back({"Y", true, 100});
+  request_.outputs.push_back({"Y", true, 100, {}});
   AddOutput(0, DataType::kInt8, {2, 2}, std::string("\xff\x05\x07\x07", 4));
   EXPECT_EQ(Encode(),
             R"({"model_name":"simple","model_version":"3","outputs":[{"name":"Y","datatype":"BYTES","shape":[2,2],)"
@@ -352,13 +352,13 @@ TEST_F(HttpInfer, ClassificationSortsAndLabels) {
 TEST_F(HttpInfer, ClassificationOfWhatHasNoOrderIsRefused) {
   for (const DataType type : {DataType::kBytes, DataType::kBool, DataType::kFp16, DataType::kBf16}) {
     request_.Clear();
-    request_.outputs.push_back({"Y", false, 1});
+    request_.outputs.push_back({"Y", false, 1, {}});
     AddOutput(0, type, {1, 2}, type == DataType::kBytes ? kTexts : std::string(2 * ElementByteSize(type), '\0'));
     EXPECT_EQ(Encode(),
               fmt::format("class result not available for output due to unsupported type '{}'", ProtocolName(type)));
   }
   request_.Clear();
-  request_.outputs.push_back({"Y", false, 1});
+  request_.outputs.push_back({"Y", false, 1, {}});
   AddOutput(0, DataType::kUint8, {1, 1'000'001}, std::string(1'000'001, '\0'));
   EXPECT_EQ(Encode(), "classification output tensor too large");
 }

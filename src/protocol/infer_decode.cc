@@ -36,10 +36,6 @@ absl::Status NotParsed(std::string_view name, std::string_view why) {
   return Invalid("Unable to parse '{}': {}", name, why);
 }
 
-absl::Status NoRegion(std::string_view region) {
-  return absl::NotFoundError(fmt::format("Unable to find shared memory region: '{}'", region));
-}
-
 // Where a value's error goes: the text in front of the reason.
 struct Field {
   std::string_view name;
@@ -50,14 +46,15 @@ struct Field {
 // malformed JSON wins over everything and else the errors come in Triton's order, whatever the order of the members.
 class InferReader {
  public:
-  InferReader(std::span<const std::byte> body, std::size_t json_bytes, const ModelInfo& model,
-              std::size_t max_input_bytes, BufferPool& pool, InferenceRequest& request)
+  InferReader(std::span<const std::byte> body, std::size_t json_bytes, const ModelInfo& model, const JsonLimits& limits,
+              BufferPool& pool, InferenceRequest& request, SharedMemoryFinder* regions)
       : cursor_({reinterpret_cast<const char*>(body.data()), json_bytes}),
         tail_(body.subspan(json_bytes)),
         model_(model),
-        max_input_bytes_(max_input_bytes),
+        limits_(limits),
         pool_(pool),
-        request_(request) {}
+        request_(request),
+        regions_(regions) {}
 
   absl::Status Read() {
     if (cursor_.Peek() != JsonKind::kObject) {
@@ -220,7 +217,16 @@ class InferReader {
     std::uint64_t binary_size = 0;
     std::uint64_t classification = 0;
     std::string region;
+    std::uint64_t region_offset = 0;
+    std::uint64_t region_bytes = 0;
   };
+
+  absl::StatusOr<SharedMemoryLease> FindRegion(const TensorParameters& parameters) {
+    if (regions_ != nullptr) {
+      return regions_->Find(parameters.region, parameters.region_offset, parameters.region_bytes);
+    }
+    return absl::NotFoundError(fmt::format("Unable to find shared memory region: '{}'", parameters.region));
+  }
 
   void ReadTensorParameters(bool output, TensorParameters& out) {
     if (cursor_.Peek() != JsonKind::kObject) {
@@ -230,16 +236,15 @@ class InferReader {
     }
     cursor_.EnterObject();
     std::string_view key;
-    std::uint64_t ignored = 0;
     while (cursor_.NextMember(key)) {
       if (!output && key == "binary_data_size" && !std::exchange(out.has_binary_size, true)) {
         out.status.Update(ReadUnsigned({"binary_data_size"}, out.binary_size));
       } else if (key == "shared_memory_region" && !std::exchange(out.has_region, true)) {
         out.status.Update(ReadString({"shared_memory_region"}, out.region));
       } else if (key == "shared_memory_offset") {
-        out.status.Update(ReadUnsigned({"shared_memory_offset"}, ignored));
+        out.status.Update(ReadUnsigned({"shared_memory_offset"}, out.region_offset));
       } else if (key == "shared_memory_byte_size") {
-        out.status.Update(ReadUnsigned({"shared_memory_byte_size"}, ignored));
+        out.status.Update(ReadUnsigned({"shared_memory_byte_size"}, out.region_bytes));
       } else if (output && key == "binary_data" && !std::exchange(out.has_binary, true)) {
         out.status.Update(ReadBool({"binary_data"}, out.binary));
       } else if (output && key == "classification" && !std::exchange(out.has_classification, true)) {
@@ -306,7 +311,7 @@ class InferReader {
       cursor_.SkipValue();
       return count.status();
     }
-    RETURN_IF_ERROR(ReadJsonTensor(cursor_, input.data_type, input.name, *count, max_input_bytes_, pool_, input.owned));
+    RETURN_IF_ERROR(ReadJsonTensor(cursor_, input.data_type, input.name, *count, limits_, pool_, input.owned));
     input.data = input.owned.bytes();
     return absl::OkStatus();
   }
@@ -375,7 +380,10 @@ class InferReader {
     RETURN_IF_ERROR(facts.shape);
     RETURN_IF_ERROR(facts.parameters.status);
     RETURN_IF_ERROR(CheckSource(facts));
-    if (facts.parameters.has_region) return NoRegion(facts.parameters.region);
+    if (facts.parameters.has_region) {
+      ASSIGN_OR_RETURN(SharedMemoryLease lease, FindRegion(facts.parameters));
+      return LendInput(std::move(lease), pool_, input);
+    }
     if (facts.data_later != nullptr) {
       const char* const behind = cursor_.position();
       cursor_.Seek(facts.data_later);
@@ -451,7 +459,7 @@ class InferReader {
         return Invalid("Output can't set both 'shared_memory_region' and 'classification'");
       }
       if (parameters.binary) return Invalid("Output can't set both 'shared_memory_region' and 'binary_data'");
-      return NoRegion(parameters.region);
+      ASSIGN_OR_RETURN(output.destination, FindRegion(parameters));
     }
     output.binary = parameters.binary;
     output.classification = static_cast<std::uint32_t>(
@@ -500,9 +508,10 @@ class InferReader {
   JsonCursor cursor_;
   const std::span<const std::byte> tail_;
   const ModelInfo& model_;
-  const std::size_t max_input_bytes_;
+  const JsonLimits& limits_;
   BufferPool& pool_;
   InferenceRequest& request_;
+  SharedMemoryFinder* const regions_;
   absl::InlinedVector<std::optional<std::uint64_t>, 8> binary_sizes_;  // of each input, where announced
 };
 
@@ -551,15 +560,16 @@ absl::StatusOr<std::size_t> InferJsonBytes(std::optional<std::string_view> heade
 }
 
 absl::Status DecodeInfer(std::span<const std::byte> body, std::size_t json_bytes, const ModelInfo& model,
-                         std::size_t max_input_bytes, BufferPool& pool, InferenceRequest& request) {
-  if (json_bytes == 0) return DecodeRaw(body, model, max_input_bytes, pool, request);
-  if (json_bytes > max_input_bytes) {
+                         const JsonLimits& limits, BufferPool& pool, InferenceRequest& request,
+                         SharedMemoryFinder* regions) {
+  if (json_bytes == 0) return DecodeRaw(body, model, limits.bytes, pool, request);
+  if (json_bytes > limits.bytes) {
     return Invalid(
         "request JSON size of {} bytes exceeds the maximum allowed input size of {} bytes. Use "
         "--http-max-input-size to increase the limit.",
-        json_bytes, max_input_bytes);
+        json_bytes, limits.bytes);
   }
-  return InferReader(body, json_bytes, model, max_input_bytes, pool, request).Read();
+  return InferReader(body, json_bytes, model, limits, pool, request, regions).Read();
 }
 
 }  // namespace tidemark

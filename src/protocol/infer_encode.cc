@@ -80,6 +80,10 @@ absl::Status AppendOutput(ResponseOutput& output, const RequestedOutput& asked, 
   out += ProtocolName(output.data_type);
   out += "\",\"shape\":";
   AppendJsonShape(out, AsSpan(output.shape));
+  if (output.shared) {
+    out += '}';  // the client knows where it is
+    return absl::OkStatus();
+  }
   if (asked.binary) {
     out += ",\"parameters\":{\"binary_data_size\":";
     AppendJsonUint(out, output.data.size());

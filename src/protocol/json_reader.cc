@@ -25,6 +25,7 @@ enum class Outcome : std::uint8_t { kGood, kWrongKind, kOutOfRange, kSyntax };
 
 // Where and why an array could not be read.
 struct Trouble {
+  int max_depth = kMaxDataDepth;
   Outcome outcome = Outcome::kGood;
   const char* at = nullptr;
   const char* message = nullptr;  // kSyntax
@@ -248,7 +249,7 @@ bool WalkArrays(const char*& p, const char* end, Trouble& trouble, Element&& ele
     if (p == end) return syntax("Invalid value.");
     bool closed = false;
     if (*p == '[') {
-      if (++depth == kMaxDataDepth) {
+      if (++depth >= trouble.max_depth) {
         trouble.too_deep = true;
         return false;
       }
@@ -370,7 +371,7 @@ absl::Status StatusOf(const Trouble& trouble, DataType type, std::string_view na
   const bool strings = type == DataType::kBytes;
   if (trouble.too_deep) {
     return absl::InvalidArgumentError(fmt::format("{}JSON nesting depth exceeds maximum allowed limit ({})",
-                                                  strings ? "" : "Unable to parse 'data': ", kMaxDataDepth));
+                                                  strings ? "" : "Unable to parse 'data': ", trouble.max_depth));
   }
   if (trouble.too_many) {
     return absl::InvalidArgumentError("Unable to parse 'data': Shape does not match true shape of 'data' field");
@@ -389,6 +390,12 @@ absl::Status TooFew() {
   return absl::InvalidArgumentError("Failed to parse 'data' field: shape does not match true shape");
 }
 
+absl::Status TooManyElements(std::string_view name, std::int64_t count, const JsonLimits& limits) {
+  return absl::InvalidArgumentError(fmt::format(
+      "JSON input '{}' has {} elements, at most {} are taken. Use --http-max-json-elements to increase the limit.",
+      name, count, limits.elements));
+}
+
 // Gives the error of an array that ends at no good place: its syntax comes first, as it does where the whole text is
 // parsed before it is looked at.
 absl::Status Refuse(JsonCursor& cursor, const char* start, const Trouble& trouble, DataType type, std::string_view name,
@@ -403,7 +410,7 @@ absl::Status Refuse(JsonCursor& cursor, const char* start, const Trouble& troubl
 }
 
 // Strings: the array is walked twice, once to know where it ends, which bounds the memory, once to decode.
-absl::Status ReadStrings(JsonCursor& cursor, std::string_view name, std::size_t max_bytes, BufferPool& pool,
+absl::Status ReadStrings(JsonCursor& cursor, std::string_view name, const JsonLimits& limits, BufferPool& pool,
                          Buffer& out) {
   const char* const start = cursor.position();
   if (!cursor.SkipValue()) return cursor.Error();
@@ -414,8 +421,11 @@ absl::Status ReadStrings(JsonCursor& cursor, std::string_view name, std::size_t 
   char* write = reinterpret_cast<char*>(buffer.data());
   const char* p = start;
   Trouble trouble;
+  trouble.max_depth = limits.depth;
+  std::int64_t count = 0;
   const bool good = WalkArrays(p, end, trouble, [&](const char*& at, const char*& message) {
     if (*at != '"') return Outcome::kWrongKind;
+    ++count;
     char* const length_at = write;
     write += sizeof(std::uint32_t);
     if (!json::DecodeString(at, end, &write, message)) return Outcome::kSyntax;
@@ -426,7 +436,8 @@ absl::Status ReadStrings(JsonCursor& cursor, std::string_view name, std::size_t 
   });
   if (!good) return Refuse(cursor, start, trouble, DataType::kBytes, name, p);
   const auto bytes = static_cast<std::size_t>(write - reinterpret_cast<char*>(buffer.data()));
-  if (bytes > max_bytes) return JsonTensorTooBig(name, bytes, max_bytes);
+  if (count > limits.elements) return TooManyElements(name, count, limits);
+  if (bytes > limits.bytes) return JsonTensorTooBig(name, bytes, limits.bytes);
   buffer.Truncate(bytes);
   out = std::move(buffer);
   return absl::OkStatus();
@@ -442,19 +453,22 @@ absl::Status JsonTensorTooBig(std::string_view name, std::uint64_t bytes, std::s
 }
 
 absl::Status ReadJsonTensor(JsonCursor& cursor, DataType type, std::string_view name, std::int64_t count,
-                            std::size_t max_bytes, BufferPool& pool, Buffer& out) {
+                            const JsonLimits& limits, BufferPool& pool, Buffer& out) {
   const JsonKind kind = cursor.Peek();
   if (kind == JsonKind::kNone) return cursor.Error();
   if (kind != JsonKind::kArray) {
     if (!cursor.SkipValue()) return cursor.Error();
     return absl::InvalidArgumentError("Unable to parse 'data': attempt to access JSON non-array as array");
   }
-  if (type == DataType::kBytes) return ReadStrings(cursor, name, max_bytes, pool, out);
+  if (type == DataType::kBytes) return ReadStrings(cursor, name, limits, pool, out);
 
   const std::uint64_t elements = static_cast<std::uint64_t>(count);
   const std::uint64_t bytes = elements * ElementByteSize(type);
-  if (bytes > max_bytes) {
-    return cursor.SkipValue() ? JsonTensorTooBig(name, bytes, max_bytes) : cursor.Error();
+  if (count > limits.elements) {
+    return cursor.SkipValue() ? TooManyElements(name, count, limits) : cursor.Error();
+  }
+  if (bytes > limits.bytes) {
+    return cursor.SkipValue() ? JsonTensorTooBig(name, bytes, limits.bytes) : cursor.Error();
   }
   const char* const start = cursor.position();
   // An element and its separator are two bytes of text at least: no memory for what cannot be there.
@@ -466,6 +480,7 @@ absl::Status ReadJsonTensor(JsonCursor& cursor, DataType type, std::string_view 
   const char* p = start;
   std::size_t read = 0;
   Trouble trouble;
+  trouble.max_depth = limits.depth;
   if (!ReadNumbers(type, p, cursor.end(), buffer->bytes(), read, trouble)) {
     return Refuse(cursor, start, trouble, type, name, p);
   }

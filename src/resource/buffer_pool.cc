@@ -43,8 +43,10 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
   const bool small = needed <= (std::size_t{1} << kMaxShift);
   const std::size_t block =
       small ? std::max(std::bit_ceil(needed), std::size_t{1} << kMinShift) : (needed + kPage - 1) / kPage * kPage;
+  // A few clients that announce large bodies must not leave no room for everybody's small ones.
+  const std::uint64_t limit = small ? options_.limit_bytes : options_.limit_bytes - options_.limit_bytes / 16;
   const std::uint64_t used = used_.fetch_add(block, std::memory_order_relaxed) + block;
-  if (used > options_.limit_bytes) {
+  if (used > limit) {
     used_.fetch_sub(block, std::memory_order_relaxed);
     return absl::ResourceExhaustedError(
         fmt::format("a request buffer of {} bytes does not fit: {} of {} bytes are in use", bytes, used - block,

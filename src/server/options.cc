@@ -30,6 +30,7 @@ std::vector<OptionRow> AllOptions() {
   add(GeneralOptions());
   add(AccessOptions());
   add(TraceOptions());
+  add(LimitOptions());
   for (OptionRow& row : OptionsWithoutEffect()) {
     const bool served =
         std::any_of(rows.begin(), rows.end(), [&](const OptionRow& other) { return other.name == row.name; });

@@ -13,9 +13,11 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "frontend/access_policy.h"
+#include "frontend/http/limits.h"
 #include "frontend/tls.h"
 #include "lifecycle/lifecycle.h"
 #include "observe/tracer.h"
+#include "protocol/json_reader.h"
 #include "resource/ledger.h"
 
 namespace tidemark {
@@ -38,6 +40,10 @@ struct ServerOptions {
   std::uint64_t http_max_input_size = 67108864;
   std::string http_unix_socket;  // ours; empty: none
   std::string http_port_file;    // ours: the bound port is written here, for those who asked for port 0
+  bool allow_client_shm = false;
+  std::size_t max_shm_regions = 1024;            // ours
+  HttpLimits http_limits;                        // ours
+  JsonLimits http_json = std::size_t{67108864};  // ours, but for its bytes: those are http_max_input_size
   std::string http_header_forward_pattern;
   bool http_use_tls = false;  // ours, with the next
   TlsOptions http_tls;

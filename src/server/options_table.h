@@ -75,6 +75,7 @@ Apply WithoutEffect(std::string_view name, std::string_view why);
 std::vector<OptionRow> GeneralOptions();
 std::vector<OptionRow> AccessOptions();
 std::vector<OptionRow> TraceOptions();
+std::vector<OptionRow> LimitOptions();
 std::vector<OptionRow> OptionsWithoutEffect();
 // Checks trace options together and fills in what the trace settings show.
 absl::Status CompleteTraceOptions(ServerOptions& options);

@@ -70,10 +70,8 @@ std::vector<OptionRow> OptionsWithoutEffect() {
                                                                 {"backend-directory", 6},
                                                                 {"repoagent-directory", 6},
                                                                 {"host-policy", 6},
-                                                                {"buffer-manager-thread-count", 6},
-                                                                {"allow-client-shm", 7}};
-  const std::string_view reasons[] = {kGrpc,  kMetrics, kTrace, kGpu,
-                                      kCloud, kCache,   kParts, "this version has no shared-memory extension"};
+                                                                {"buffer-manager-thread-count", 6}};
+  const std::string_view reasons[] = {kGrpc, kMetrics, kTrace, kGpu, kCloud, kCache, kParts};
   std::vector<OptionRow> rows;
   for (const auto& [name, reason] : kNames) {
     rows.push_back({name, "VALUE", reasons[reason], WithoutEffect(name, reasons[reason])});

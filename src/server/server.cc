@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
 
 absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   for (const std::string& line : options_.without_effect) LOG_WARNING("{}", line);
+  RaiseDescriptorLimit();
   platform_ = CreateLinuxPlatform();
   if (const int stale = platform_->RemoveStaleTempDirectories("tidemark-"); stale > 0) {
     LOG_INFO("removed {} temporary directories of processes that are gone", stale);
@@ -74,6 +75,12 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
                                                                                       .repository = repository_.get(),
                                                                                       .backends = backends_.get(),
                                                                                       .buffers = buffers_.get()}));
+  shared_memory_scope_ = std::make_unique<Scope>(*ledger_, *platform_, "shared-memory");
+  cuda_shared_memory_ = std::make_unique<GpuSharedMemory>(gpus_.get());
+  shared_memory_ = std::make_unique<SharedMemoryRegions>(
+      *shared_memory_scope_, SharedMemoryRegions::Options{.allowed = options_.allow_client_shm,
+                                                          .cuda = cuda_shared_memory_.get(),
+                                                          .max_regions = options_.max_shm_regions});
   return absl::OkStatus();
 }
 
@@ -112,6 +119,8 @@ absl::Status Server::StartHttp() {
   routes.server_name = options_.id;
   routes.server_version = TIDEMARK_VERSION;
   routes.max_input_bytes = options_.http_max_input_size;
+  routes.json = options_.http_json;
+  routes.json.bytes = options_.http_max_input_size;
   routes.header_forward_pattern = options_.http_header_forward_pattern;
   ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(
                                 std::move(routes),
@@ -120,6 +129,7 @@ absl::Status Server::StartHttp() {
                                                   .buffers = buffers_.get(),
                                                   .access = access_.get(),
                                                   .tracer = tracer_.get(),
+                                                  .shared_memory = shared_memory_.get(),
                                                   .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
                                                     pool->Post(std::move(task));
                                                   }}));
@@ -130,6 +140,7 @@ absl::Status Server::StartHttp() {
   http.reuse_port = options_.reuse_http_port;
   http.unix_path = options_.http_unix_socket;
   http.tls = http_tls_.get();
+  http.limits = options_.http_limits;
   ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), loops, routes_.get(), buffers_.get()));
   RETURN_IF_ERROR(OpenControlDoor(loops));
   loop_threads_ = std::make_unique<Scope>(*ledger_, *platform_, "server/event loops",
@@ -205,6 +216,8 @@ Server::~Server() {
   if (tracer_ != nullptr) tracer_->Stop();
   tracer_thread_.reset();
   tracer_.reset();
+  shared_memory_.reset();
+  shared_memory_scope_.reset();
   registry_.reset();
   repository_.reset();
   backends_.reset();

@@ -11,8 +11,10 @@
 #include "backend/backend_registry.h"
 #include "frontend/access_policy.h"
 #include "frontend/event_loop.h"
+#include "frontend/gpu_shared_memory.h"
 #include "frontend/http/routes.h"
 #include "frontend/http/server.h"
+#include "frontend/shared_memory.h"
 #include "frontend/tls.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
@@ -86,6 +88,9 @@ class Server {
   std::unique_ptr<Tracer> tracer_;
   std::unique_ptr<Scope> tracer_thread_;
   std::unique_ptr<TlsContext> http_tls_;
+  std::unique_ptr<Scope> shared_memory_scope_;
+  std::unique_ptr<GpuSharedMemory> cuda_shared_memory_;
+  std::unique_ptr<SharedMemoryRegions> shared_memory_;
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;

@@ -48,6 +48,7 @@ absl::Status Server::OpenControlDoor(const std::vector<EventLoop*>& loops) {
   }
   http.unix_path = control.unix_path;
   http.tls = http_tls_.get();
+  http.limits = options_.http_limits;
   ASSIGN_OR_RETURN(control_http_, HttpServer::Create(std::move(http), loops, &routes_->control_door(), buffers_.get()));
   if (control.http) LOG_INFO("Started control HTTPService at {}:{}", control.http->host, control_http_->port());
   if (!control.unix_path.empty()) LOG_INFO("Started control HTTPService at unix:{}", control.unix_path);

@@ -345,7 +345,6 @@ def test_load_with_overrides(server):
     ("/v2/repository/models/ints/load", {"parameters": {"file:1/x": "***"}}, 400, "'file:1/x' is not valid base64"),
     ("/v2/repository/models/ints/unload", {"parameters": {"unload_dependents": 1}}, 400,
      "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean"),
-    ("/v2/models/ints/generate", b"{}", 501, "the generate extension is not supported by this server"),
     ("/v2/systemsharedmemory/region/r/register", b"", 501,
      "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."),
     ("/v2/cudasharedmemory/unregister", b"", 501,

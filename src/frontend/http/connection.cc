@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/status.h"
 
@@ -71,7 +72,7 @@ void HttpConnection::OnEvents(std::uint32_t events) {
   if (transport_.MayRead(events)) readable_ = true;
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && !hung_up_) {
     hung_up_ = true;
-    if (state_ == State::kHandling) TellDisconnect();
+    if (state_ == State::kHandling || streaming_) TellDisconnect();
   }
   turn_bytes_ = 0;
   turn_requests_ = 0;
@@ -212,6 +213,8 @@ HttpConnection::Progress HttpConnection::BeginBody() {
   }
   if (parser_.chunked()) chunks_.Reset();
   memory_deadline_ = context_.loop->now() + Nanos(context_.limits.memory_wait);
+  const auto& limit = context_.limits.body_timeout;
+  body_deadline_ = limit.count() > 0 ? context_.loop->now() + Nanos(limit) : EventLoop::kNever;
   return AdvanceMemory();
 }
 
@@ -261,9 +264,10 @@ bool HttpConnection::SendContinue() {
 
 void HttpConnection::BeginWindow() {
   window_bytes_ = 0;
-  if (context_.limits.progress_window.count() > 0) {
-    timer_.Set(context_.loop->now() + Nanos(context_.limits.progress_window));
-  }
+  const auto& window = context_.limits.progress_window;
+  std::int64_t deadline = window.count() > 0 ? context_.loop->now() + Nanos(window) : EventLoop::kNever;
+  if (state_ == State::kBody || state_ == State::kChunks) deadline = std::min(deadline, body_deadline_);
+  timer_.Set(deadline);
 }
 
 HttpConnection::Progress HttpConnection::AdvanceBody() {
@@ -361,6 +365,7 @@ void HttpConnection::PrepareExchange() {
   absl::MutexLock lock(&exchange_->mutex_);
   exchange_->sent_ = false;
   exchange_->gone_ = hung_up_;
+  exchange_->stream_limit_ = context_.limits.stream_bytes;
 }
 
 void HttpConnection::Dispatch() {
@@ -410,7 +415,11 @@ void HttpConnection::FormatHead() {
   out_head_ += response_.header_block();
   if (status != 204) {
     if (!response_.has_content_type_) out_head_ += "Content-Type: text/plain\r\n";
-    fmt::format_to(std::back_inserter(out_head_), "Content-Length: {}\r\n", response_.body_bytes());
+    if (!streaming_) {
+      fmt::format_to(std::back_inserter(out_head_), "Content-Length: {}\r\n", response_.body_bytes());
+    } else if (parser_.minor_version() > 0) {
+      out_head_ += "Transfer-Encoding: chunked\r\n";
+    }
   }
   if (!keep_alive_) {
     out_head_ += "Connection: close\r\n";
@@ -423,7 +432,8 @@ void HttpConnection::FormatHead() {
 
 void HttpConnection::BeginWriting(HttpResponse response) {
   response_ = std::move(response);
-  if (response_.close_ || context_.draining) keep_alive_ = false;
+  streaming_ = response_.streamed_;
+  if (response_.close_ || context_.draining || (streaming_ && parser_.minor_version() == 0)) keep_alive_ = false;
   FormatHead();
   out_part_ = out_offset_ = 0;
   state_ = State::kWriting;
@@ -474,8 +484,52 @@ HttpConnection::Progress HttpConnection::AdvanceWriting() {
       out_offset_ = 0;
     }
   }
+  if (streaming_) {
+    switch (TakeStreamed()) {
+      case Streamed::kMore:
+        return Progress::kGoOn;
+      case Streamed::kNothingNow:
+        timer_.Clear();
+        return Progress::kWait;
+      case Streamed::kCut:
+        Close();
+        return Progress::kWait;
+      case Streamed::kEnded:
+        streaming_ = false;
+        break;
+    }
+  }
   FinishResponse();
   return state_ == State::kClosed ? Progress::kWait : Progress::kGoOn;
+}
+
+// All that was taken before has been written: the next takes its place.
+HttpConnection::Streamed HttpConnection::TakeStreamed() {
+  absl::MutexLock lock(&exchange_->mutex_);
+  HttpExchange::Stream& stream = exchange_->stream_;
+  stream.woken = false;
+  if (head_only_) stream.pending.clear();
+  stream.unsent = stream.pending.size();
+  if (stream.cut) return Streamed::kCut;
+  if (stream.pending.empty()) return stream.ended ? Streamed::kEnded : Streamed::kNothingNow;
+  response_.parts_.clear();
+  response_.Append(std::exchange(stream.pending, {}));
+  out_part_ = 1;
+  out_offset_ = 0;
+  return Streamed::kMore;
+}
+
+void HttpConnection::OnStream() {
+  if (state_ != State::kWriting || !streaming_) return;  // the head has not come yet, or nobody is there any more
+  bool cut = false;
+  {
+    absl::MutexLock lock(&exchange_->mutex_);
+    cut = exchange_->stream_.cut;
+  }
+  if (cut) return Close();
+  turn_bytes_ = 0;
+  turn_requests_ = kTurnRequests;
+  Advance();
 }
 
 void HttpConnection::FinishResponse() {
@@ -538,10 +592,11 @@ void HttpConnection::OnTimer() {
     case State::kBody:
     case State::kChunks:
     case State::kWriting:
-      if (window_bytes_ >= limits.progress_bytes) {
-        window_bytes_ = 0;
-        return timer_.Set(now + Nanos(limits.progress_window));
+      if (state_ != State::kWriting && now >= body_deadline_) {
+        Fail(408, fmt::format("the request body was not complete within {} ms", limits.body_timeout.count()));
+        return Advance();
       }
+      if (window_bytes_ >= limits.progress_bytes) return BeginWindow();
       if (state_ == State::kWriting) return Close();
       Fail(408, fmt::format("the request body moved by {} bytes in {} ms, at least {} are expected", window_bytes_,
                             limits.progress_window.count(), limits.progress_bytes));
@@ -558,6 +613,7 @@ void HttpConnection::Fail(int status, std::string_view message) {
   keep_alive_ = false;
   linger_ = true;
   head_only_ = false;
+  streaming_ = false;
   body_.Reset();
   BeginWriting(MakeErrorResponse(status, message, "application/json"));
 }
@@ -576,7 +632,7 @@ void HttpConnection::TellDisconnect() {
 
 void HttpConnection::Close() {
   if (state_ == State::kClosed) return;
-  const bool handling = state_ == State::kHandling;
+  const bool handling = state_ == State::kHandling || streaming_;
   state_ = State::kClosed;
   timer_.Clear();
   context_.loop->Remove(transport_.fd(), this);

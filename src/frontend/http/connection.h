@@ -52,6 +52,8 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
 
   // The answer to the request in hand; from ResponseSender.
   void OnResponse(HttpResponse response);
+  // More of a streamed answer; from ResponseStream.
+  void OnStream();
 
  private:
   enum class State {
@@ -93,6 +95,9 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   void BeginWindow();
   void BeginWriting(HttpResponse response);
   void FormatHead();
+  // Something of a streamed answer to write, or its end.
+  enum class Streamed { kMore, kNothingNow, kEnded, kCut };
+  Streamed TakeStreamed();
   void FinishResponse();
   void Fail(int status, std::string_view message);
   void TellDisconnect();
@@ -111,6 +116,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   bool keep_alive_ = false;
   bool linger_ = false;     // after the answer the client may still be sending
   bool head_only_ = false;  // HEAD
+  bool streaming_ = false;  // the answer in hand comes piece by piece
   bool in_handle_ = false;
   bool has_inline_response_ = false;
   bool timing_head_ = false;
@@ -130,6 +136,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   std::uint64_t body_length_ = 0;  // expected, of kBody
   std::int64_t memory_deadline_ = 0;
   std::int64_t head_nanos_ = 0;  // when the head of the request in hand was complete
+  std::int64_t body_deadline_ = 0;
 
   std::size_t window_bytes_ = 0;  // moved in the current progress window
   std::size_t turn_bytes_ = 0;    // moved since others had their turn

@@ -25,6 +25,20 @@ class HttpExchange {
  private:
   friend class HttpConnection;
   friend class ResponseSender;
+  friend class ResponseStream;
+
+  // A streamed answer on its way from its writer to the loop.
+  struct Stream {
+    std::string pending;     // framed, not yet taken by the loop
+    std::size_t unsent = 0;  // taken, not yet handed to the kernel
+    bool chunked = true;
+    bool ended = false;  // nothing follows `pending`
+    bool cut = false;    // the connection is to be closed as it stands
+    bool woken = false;  // the loop is going to look
+  };
+
+  // Makes the loop look at `stream_`; at once on its own thread.
+  static void WakeStream(std::shared_ptr<HttpExchange> exchange);
 
   const std::shared_ptr<LoopMailbox> mailbox_;  // last owner: see LoopMailbox
 
@@ -41,6 +55,8 @@ class HttpExchange {
   mutable absl::Mutex mutex_;
   bool sent_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::size_t stream_limit_ ABSL_GUARDED_BY(mutex_) = 0;  // HttpLimits::stream_bytes
+  Stream stream_ ABSL_GUARDED_BY(mutex_);
   absl::AnyInvocable<void()> on_disconnect_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <iterator>
 #include <limits>
 
 #include "frontend/http/connection.h"
@@ -202,6 +203,10 @@ void ResponseSender::Send(HttpResponse response) {
     callback = std::move(exchange->on_disconnect_);
     exchange->on_disconnect_ = nullptr;
   }
+  Deliver(std::move(exchange), std::move(response));
+}
+
+void ResponseSender::Deliver(std::shared_ptr<HttpExchange> exchange, HttpResponse response) {
   if (exchange->mailbox_->InLoopThread()) {
     if (exchange->connection_ != nullptr) exchange->connection_->OnResponse(std::move(response));
     return;
@@ -214,6 +219,90 @@ void ResponseSender::Send(HttpResponse response) {
     } else {
       exchange->response_ = HttpResponse();
     }
+  });
+}
+
+ResponseStream ResponseSender::Begin(HttpResponse head) {
+  std::shared_ptr<HttpExchange> exchange = std::move(exchange_);
+  exchange_ = nullptr;
+  head.streamed_ = true;
+  {
+    absl::MutexLock lock(&exchange->mutex_);
+    exchange->stream_ = {};
+    exchange->stream_.chunked = exchange->request_.minor_version() > 0;
+  }
+  ResponseStream stream(exchange);
+  Deliver(std::move(exchange), std::move(head));
+  return stream;
+}
+
+ResponseStream& ResponseStream::operator=(ResponseStream&& other) noexcept {
+  if (this != &other) {
+    ResponseStream old(std::move(exchange_));
+    exchange_ = std::move(other.exchange_);
+  }
+  return *this;
+}
+
+ResponseStream::~ResponseStream() {
+  if (exchange_ != nullptr) Finish(false);
+}
+
+void ResponseStream::End() { Finish(true); }
+
+bool ResponseStream::Write(std::string_view piece) {
+  HttpExchange& exchange = *exchange_;
+  bool wake = false;
+  bool open = true;
+  {
+    absl::MutexLock lock(&exchange.mutex_);
+    HttpExchange::Stream& stream = exchange.stream_;
+    if (exchange.gone_ || stream.cut) return false;
+    if (piece.empty()) return true;
+    const std::size_t waiting = stream.pending.size() + stream.unsent;
+    if (waiting > 0 && waiting + piece.size() > exchange.stream_limit_) {
+      stream.cut = true;
+      stream.pending = {};
+      open = false;
+    } else if (stream.chunked) {
+      fmt::format_to(std::back_inserter(stream.pending), "{:x}\r\n{}\r\n", piece.size(), piece);
+    } else {
+      stream.pending += piece;
+    }
+    wake = !std::exchange(stream.woken, true) || stream.cut;
+  }
+  if (wake) HttpExchange::WakeStream(exchange_);
+  return open;
+}
+
+void ResponseStream::Finish(bool whole) {
+  std::shared_ptr<HttpExchange> exchange = std::move(exchange_);
+  exchange_ = nullptr;
+  absl::AnyInvocable<void()> callback;  // destroyed without the lock
+  {
+    absl::MutexLock lock(&exchange->mutex_);
+    HttpExchange::Stream& stream = exchange->stream_;
+    exchange->sent_ = true;
+    callback = std::move(exchange->on_disconnect_);
+    exchange->on_disconnect_ = nullptr;
+    if (whole) {
+      if (stream.chunked && !stream.cut) stream.pending += "0\r\n\r\n";
+      stream.ended = true;
+    } else {
+      stream.cut = true;
+    }
+  }
+  HttpExchange::WakeStream(std::move(exchange));
+}
+
+void HttpExchange::WakeStream(std::shared_ptr<HttpExchange> exchange) {
+  if (exchange->mailbox_->InLoopThread()) {
+    if (exchange->connection_ != nullptr) exchange->connection_->OnStream();
+    return;
+  }
+  const std::shared_ptr<LoopMailbox> mailbox = exchange->mailbox_;  // the task may be the exchange's last owner
+  mailbox->Post([exchange = std::move(exchange)] {
+    if (exchange->connection_ != nullptr) exchange->connection_->OnStream();
   });
 }
 

@@ -122,6 +122,7 @@ class HttpResponse {
 
  private:
   friend class HttpConnection;
+  friend class ResponseSender;
 
   struct Part {
     std::span<const std::byte> bytes;  // unset for a string (short strings move)
@@ -132,6 +133,7 @@ class HttpResponse {
   int status_;
   bool close_ = false;
   bool has_content_type_ = false;
+  bool streamed_ = false;  // the rest comes through a ResponseStream
   std::size_t body_bytes_ = 0;
   fmt::basic_memory_buffer<char, 160> headers_;  // complete lines
   absl::InlinedVector<Part, 3> parts_;
@@ -142,6 +144,35 @@ class HttpResponse {
 HttpResponse MakeErrorResponse(int status, std::string_view message, std::string_view content_type = {});
 
 class HttpExchange;
+
+// The rest of an answer that is sent piece by piece, in chunked transfer coding (to HTTP/1.0: until the connection
+// closes). Move-only; usable from any thread, by one thread at a time. May outlive the connection, the server and the
+// loop. Destroyed before End it cuts the connection, so that the client sees that something is missing.
+class ResponseStream {
+ public:
+  ResponseStream() = default;
+  ResponseStream(ResponseStream&&) noexcept = default;
+  ResponseStream& operator=(ResponseStream&& other) noexcept;
+  ~ResponseStream();
+  ResponseStream(const ResponseStream&) = delete;
+  ResponseStream& operator=(const ResponseStream&) = delete;
+
+  explicit operator bool() const { return exchange_ != nullptr; }
+
+  // Sends one piece as one chunk; nothing for an empty one. Never blocks: what the client does not read yet waits here, up
+  // to HttpLimits::stream_bytes. False when the client is gone or, having read too slowly for that, was cut: nothing more
+  // will be sent.
+  bool Write(std::string_view piece);
+  // The answer is complete; the stream is empty afterwards.
+  void End();
+
+ private:
+  friend class ResponseSender;
+  explicit ResponseStream(std::shared_ptr<HttpExchange> exchange) : exchange_(std::move(exchange)) {}
+  void Finish(bool whole);
+
+  std::shared_ptr<HttpExchange> exchange_;  // last owner: whichever of stream and connection ends later
+};
 
 // The one-time right to answer a request. Move-only; usable from any thread, by one thread at a time. May outlive the
 // connection, the server and the loop: then Send drops the response. Destroyed unsent it answers 500 and closes.
@@ -160,6 +191,10 @@ class ResponseSender {
   // HttpHandler::Handle: as soon as Handle returns); from another thread it is queued to the loop. Never blocks.
   void Send(HttpResponse response);
 
+  // Answers with a body of unknown length: `head` without a body now, the rest through the stream. The sender is empty
+  // afterwards; an OnDisconnect callback stays in force until the stream ends.
+  ResponseStream Begin(HttpResponse head);
+
   // `callback` runs once when the client goes away before the answer was sent: on the loop's thread, or here when it is
   // gone already. It must be short and must not block, and it owns what it touches: it may still be running on the loop
   // when Send returns on another thread, but it never begins after Send. One callback per request. A client that has
@@ -176,6 +211,7 @@ class ResponseSender {
  private:
   friend class HttpConnection;
   explicit ResponseSender(std::shared_ptr<HttpExchange> exchange) : exchange_(std::move(exchange)) {}
+  static void Deliver(std::shared_ptr<HttpExchange> exchange, HttpResponse response);
 
   std::shared_ptr<HttpExchange> exchange_;  // last owner: whichever of sender and connection ends later
 };

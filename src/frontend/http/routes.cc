@@ -15,15 +15,17 @@ namespace tidemark {
 namespace {
 
 // What is really served, in Triton's order.
-constexpr std::array<std::string_view, 9> kExtensions = {"classification",
-                                                         "model_repository",
-                                                         "model_repository(unload_dependents)",
-                                                         "model_configuration",
-                                                         "binary_tensor_data",
-                                                         "parameters",
-                                                         "statistics",
-                                                         "trace",
-                                                         "logging"};
+constexpr std::array<std::string_view, 11> kExtensions = {"classification",
+                                                          "model_repository",
+                                                          "model_repository(unload_dependents)",
+                                                          "model_configuration",
+                                                          "system_shared_memory",
+                                                          "cuda_shared_memory",
+                                                          "binary_tensor_data",
+                                                          "parameters",
+                                                          "statistics",
+                                                          "trace",
+                                                          "logging"};
 
 absl::Status Exiting(const Lifecycle& lifecycle) {
   return lifecycle.state() == ServerState::kExiting ? absl::UnavailableError("Server exiting") : absl::OkStatus();
@@ -131,8 +133,7 @@ void HttpRoutes::Dispatch(const RouteMatch& match, HttpRequest& request, Respons
       return Infer(match, request, std::move(sender));
     case Route::kGenerate:
     case Route::kGenerateStream:
-      return http::SendError(std::move(sender),
-                             absl::UnimplementedError("the generate extension is not supported by this server"));
+      return Generate(match, request, std::move(sender));
     case Route::kIndex:
       return Index(request, std::move(sender));
     case Route::kLoad:
@@ -145,12 +146,14 @@ void HttpRoutes::Dispatch(const RouteMatch& match, HttpRequest& request, Respons
     case Route::kModelTrace:
       return Trace(match, request, std::move(sender));
     case Route::kSystemMemoryStatus:
-    case Route::kSystemMemoryRegister:
-    case Route::kSystemMemoryUnregister:
     case Route::kCudaMemoryStatus:
+      return SharedMemoryStatus(match, std::move(sender));
+    case Route::kSystemMemoryRegister:
     case Route::kCudaMemoryRegister:
+      return RegisterSharedMemory(match, request, std::move(sender));
+    case Route::kSystemMemoryUnregister:
     case Route::kCudaMemoryUnregister:
-      return SharedMemory(match, std::move(sender));
+      return UnregisterSharedMemory(match, std::move(sender));
     case Route::kNotFound:
       break;
   }
@@ -251,21 +254,6 @@ void HttpRoutes::Statistics(const RouteMatch& match, ResponseSender sender) cons
   }
   body += "]}";
   http::SendJson(std::move(sender), std::move(body));
-}
-
-void HttpRoutes::SharedMemory(const RouteMatch& match, ResponseSender sender) const {
-  const bool system = match.route == Route::kSystemMemoryStatus;
-  if (!system && match.route != Route::kCudaMemoryStatus) {
-    return http::SendError(std::move(sender),
-                           absl::UnimplementedError("Client shared memory is disabled. Start the server "
-                                                    "with '--allow-client-shm=true' to enable."));
-  }
-  if (!match.region.empty()) {
-    return http::SendError(std::move(sender),
-                           absl::NotFoundError(fmt::format("Unable to find {} shared memory region: '{}'",
-                                                           system ? "system" : "cuda", match.region)));
-  }
-  http::SendJson(std::move(sender), "[]");
 }
 
 }  // namespace tidemark

@@ -17,6 +17,7 @@
 #include "frontend/http/infer_call.h"
 #include "frontend/http/message.h"
 #include "frontend/http/route_match.h"
+#include "frontend/shared_memory.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
 #include "observe/tracer.h"
@@ -28,6 +29,7 @@ struct HttpRoutesOptions {
   std::string server_name = "triton";
   std::string server_version;
   std::size_t max_input_bytes = std::size_t{64} << 20;  // --http-max-input-size
+  JsonLimits json = std::size_t{64} << 20;              // of tensors in JSON; its bytes are the same number
   std::string header_forward_pattern;  // found in a header's name in any case: it becomes a parameter; empty: none
 };
 
@@ -48,6 +50,7 @@ class HttpRoutes final : public HttpHandler {
     BufferPool* buffers = nullptr;
     const AccessPolicy* access = nullptr;
     Tracer* tracer = nullptr;
+    SharedMemoryRegions* shared_memory = nullptr;
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
   };
@@ -90,9 +93,12 @@ class HttpRoutes final : public HttpHandler {
 
   void Logging(HttpRequest& request, ResponseSender sender) const;
   void Trace(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
-  void SharedMemory(const RouteMatch& match, ResponseSender sender) const;
+  void SharedMemoryStatus(const RouteMatch& match, ResponseSender sender) const;
+  void RegisterSharedMemory(const RouteMatch& match, HttpRequest& request, ResponseSender sender) const;
+  void UnregisterSharedMemory(const RouteMatch& match, ResponseSender sender) const;
 
   void Infer(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
+  void Generate(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
   absl::Status ForwardHeaders(const HttpRequest& request, InferenceRequest& inference) const;
 
   // UNAVAILABLE "Server not ready" unless the server serves.

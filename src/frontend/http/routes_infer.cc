@@ -86,7 +86,7 @@ void HttpRoutes::Infer(const RouteMatch& match, HttpRequest& request, ResponseSe
   std::string_view content_type;
   if (status.ok()) {
     content_type = http::kJson;
-    status = DecodeInfer(*body, *json_bytes, info, options_.max_input_bytes, *parts_.buffers, inference);
+    status = DecodeInfer(*body, *json_bytes, info, options_.json, *parts_.buffers, inference, parts_.shared_memory);
   }
   if (status.ok()) status = ForwardHeaders(request, inference);
   if (!status.ok()) {

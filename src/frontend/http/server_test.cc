@@ -613,6 +613,108 @@ TEST_F(HttpServerTest, PortInUseIsRefusedWithTritonsText) {
   EXPECT_EQ(MessageOf(second.status()), fmt::format("Socket '127.0.0.1:{}' already in use ", server_->port()));
 }
 
+TEST_F(HttpServerTest, StreamLeavesAsChunksAndTheConnectionGoesOn) {
+  Start([](HttpRequest& request, ResponseSender sender) {
+    if (request.path() == "/plain") return Echo(request, std::move(sender));
+    ResponseStream stream = sender.Begin(HttpResponse(200));
+    EXPECT_TRUE(stream.Write("ab"));
+    EXPECT_TRUE(stream.Write(""));
+    EXPECT_TRUE(stream.Write(std::string(20, 'c')));
+    stream.End();
+  });
+  Client client = Connect();
+  client.Send("GET /s HTTP/1.1\r\n\r\nGET /plain HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(client.Read(true).head,
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n");
+  const std::string chunks = "2\r\nab\r\n14\r\n" + std::string(20, 'c') + "\r\n0\r\n\r\n";
+  ASSERT_TRUE(client.Fill(chunks.size()));
+  EXPECT_EQ(client.Take(chunks.size()), chunks);
+  EXPECT_EQ(client.Read().body, "GET /plain ");
+
+  Client old = Connect();
+  old.Send("GET /s HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  EXPECT_EQ(old.Read(true).head, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n");
+  ASSERT_TRUE(old.Fill(22));
+  EXPECT_EQ(old.Take(22), "ab" + std::string(20, 'c'));
+  EXPECT_TRUE(old.AtEnd());
+}
+
+TEST_F(HttpServerTest, PieceArrivesBeforeTheNextIsMade) {
+  absl::Notification read;
+  Start([&](HttpRequest& /*request*/, ResponseSender sender) {
+    helpers_.emplace_back([&read, sender = std::move(sender)]() mutable {
+      ResponseStream stream = sender.Begin(HttpResponse(200));
+      stream.Write("first");
+      read.WaitForNotification();
+      stream.Write("second");
+      stream.End();
+    });
+  });
+  Client client = Connect();
+  client.Send("GET /s HTTP/1.1\r\n\r\n");
+  client.Read(true);
+  ASSERT_TRUE(client.Fill(10));
+  EXPECT_EQ(client.Take(10), "5\r\nfirst\r\n");
+  read.Notify();
+  ASSERT_TRUE(client.Fill(16));
+  EXPECT_EQ(client.Take(16), "6\r\nsecond\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpServerTest, SlowReaderOfAStreamIsCutAtItsLimit) {
+  HttpServerOptions options;
+  options.limits.stream_bytes = 64 << 10;
+  absl::Notification cut;
+  Start(
+      [&](HttpRequest& request, ResponseSender sender) {
+        if (request.path() == "/plain") return Echo(request, std::move(sender));
+        helpers_.emplace_back([&cut, sender = std::move(sender)]() mutable {
+          ResponseStream stream = sender.Begin(HttpResponse(200));
+          while (stream.Write(std::string(4096, 'x'))) {
+          }
+          cut.Notify();
+          EXPECT_FALSE(stream.Write("more"));
+          stream.End();
+        });
+      },
+      options);
+  Client client = Connect();
+  client.Send("GET /s HTTP/1.1\r\n\r\n");
+  cut.WaitForNotification();  // what the kernel's buffers and the limit hold, and no more
+  AwaitConnections(0);
+  Client other = Connect();
+  EXPECT_EQ(other.Ask("GET /plain HTTP/1.1\r\n\r\n").body, "GET /plain ");
+}
+
+TEST_F(HttpServerTest, ClientThatLeavesAStreamIsNoticed) {
+  absl::Notification gone;
+  Start([&](HttpRequest& /*request*/, ResponseSender sender) {
+    sender.OnDisconnect([&gone] { gone.Notify(); });
+    helpers_.emplace_back([&gone, sender = std::move(sender)]() mutable {
+      ResponseStream stream = sender.Begin(HttpResponse(200));
+      EXPECT_TRUE(stream.Write("hello"));
+      gone.WaitForNotification();
+      EXPECT_FALSE(stream.Write("nobody"));
+    });
+  });
+  Client client = Connect();
+  client.Send("GET /s HTTP/1.1\r\n\r\n");
+  client.Read(true);
+  client.Close();
+  gone.WaitForNotification();
+  AwaitConnections(0);
+}
+
+TEST_F(HttpServerTest, StreamThatIsDroppedCutsTheConnection) {
+  Start([](HttpRequest& /*request*/, ResponseSender sender) {
+    ResponseStream stream = sender.Begin(HttpResponse(200));
+    stream.Write("half");
+  });
+  Client client = Connect();
+  client.Send("GET /s HTTP/1.1\r\n\r\n");
+  client.Read(true);
+  EXPECT_TRUE(client.AtEnd()) << "no last chunk";
+}
+
 TEST(HttpResponseTest, HeadersCannotBeSplit) {
   HttpResponse response;
   response.AddHeader("A", "b\r\nC: d");
