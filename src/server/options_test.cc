@@ -1,0 +1,130 @@
+#include "server/options.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "base/status.h"
+#include "server/options_table.h"
+
+namespace tidemark {
+namespace {
+
+absl::StatusOr<ServerOptions> Parse(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "--model-repository=/models");
+  std::vector<char*> pointers;
+  for (std::string& argument : arguments) pointers.push_back(argument.data());
+  return ParseServerOptions(pointers);
+}
+
+std::string Error(std::vector<std::string> arguments) {
+  return std::string(MessageOf(Parse(std::move(arguments)).status()));
+}
+
+std::vector<std::string> TritonsOptions() {
+  std::ifstream file(TIDEMARK_TRITON_OPTIONS);
+  std::vector<std::string> names;
+  for (std::string name; std::getline(file, name);) names.push_back(name);
+  return names;
+}
+
+TEST(OptionsTest, EveryOptionOfTritonIsKnownAndHelpNamesIt) {
+  std::set<std::string_view> known;
+  for (const OptionRow& row : AllOptions()) EXPECT_TRUE(known.insert(row.name).second) << row.name << " twice";
+  const std::string help = Error({"--help"});
+  const std::vector<std::string> names = TritonsOptions();
+  EXPECT_GT(names.size(), 85u);
+  for (const std::string& name : names) {
+    EXPECT_TRUE(known.contains(name)) << name;
+    EXPECT_NE(help.find("--" + name), std::string::npos) << name;
+  }
+}
+
+TEST(OptionsTest, WhatHasNoEffectIsTakenAndSaysWhy) {
+  const std::vector<OptionRow> without = OptionsWithoutEffect();
+  for (const OptionRow& row : without) {
+    bool replaced = false;
+    for (const OptionRow& other : AllOptions())
+      replaced = replaced || (other.name == row.name && other.help != row.help);
+    if (replaced) continue;
+    const absl::StatusOr<ServerOptions> options = Parse({fmt::format("--{}=1", row.name)});
+    ASSERT_TRUE(options.ok()) << row.name << options.status();
+    ASSERT_EQ(options->without_effect.size(), 1u) << row.name;
+    EXPECT_EQ(options->without_effect[0], fmt::format("option '--{}' has no effect: {}", row.name, row.help));
+  }
+}
+
+TEST(OptionsTest, AnUnknownOptionIsRefusedWithTheNearestName) {
+  EXPECT_EQ(Error({"--http-prot=1"}), "unrecognized option '--http-prot'; did you mean '--http-port'?");
+  EXPECT_EQ(Error({"--stric-readiness=1"}),
+            "unrecognized option '--stric-readiness'; did you mean '--strict-readiness'?");
+  EXPECT_EQ(Error({"stray"}), "Unexpected argument: stray");
+  EXPECT_EQ(Error({"-x"}), "Unexpected argument: -x");
+}
+
+TEST(OptionsTest, UnambiguousPrefixesAndBothFormsOfValuesAreTaken) {
+  EXPECT_FALSE(Parse({"--log-warn", "false"})->log.warning);
+  EXPECT_FALSE(Parse({"--log-warn=off"})->log.warning);
+  EXPECT_EQ(Error({"--http-=1"}).substr(0, 38), "option '--http-' is ambiguous; possibi");
+  EXPECT_EQ(Error({"--http-port"}), "option '--http-port' requires an argument");
+  EXPECT_EQ(Error({"--disable-auto-complete-config=1"}), "option '--disable-auto-complete-config' takes no value");
+  EXPECT_FALSE(Parse({"--disable-auto-complete-config"})->auto_complete);
+}
+
+TEST(OptionsTest, BadValuesHaveTritonsTexts) {
+  EXPECT_EQ(Error({"--http-port=x"}), "Bad option: \"--http-port\".\nInvalid option value. Got x");
+  EXPECT_EQ(Error({"--allow-http=maybe"}), "Bad option: \"--allow-http\".\ninvalid value for bool option: maybe");
+  EXPECT_EQ(Error({"--http-max-input-size=0"}),
+            "Bad option: \"--http-max-input-size\".\nError: --http-max-input-size must be greater than 0.");
+  EXPECT_EQ(Error({"--trace-config=level=FOO"}),
+            "Bad option: \"--trace-config\".\ninvalid value for trace level option: foo");
+  EXPECT_EQ(
+      Error({"--trace-config=mode=foo"}),
+      "Bad option: \"--trace-config\".\ninvalid value for trace mode option: foo. Available options are \"triton\" "
+      "and \"opentelemetry\"");
+  EXPECT_EQ(Error({"--trace-config=triton,x"}),
+            "Bad option: \"--trace-config\".\n--trace-config option format is '<trace mode>,<setting>=<value>'. Got "
+            "triton,x");
+  for (const char* text :
+       {"--trace-config=rate=-1", "--trace-config=count=-2", "--trace-config=nonsense=1",
+        "--trace-config=triton,nonsense=1", "--trace-config=opentelemetry,nonsense=1",
+        "--trace-config=opentelemetry,resource=x", "--trace-config=opentelemetry,bsp_max_queue_size=0",
+        "--trace-level=x", "--control-access=x", "--http-restricted-api=x", "--grpc-restricted-protocol=trace"}) {
+    EXPECT_EQ(Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(OptionsTest, TraceOptionsOfBothAgesMeanTheSame) {
+  const TraceValues now =
+      Parse({"--trace-config=triton,file=/f", "--trace-config=level=TIMESTAMPS", "--trace-config=level=TENSORS",
+             "--trace-config=rate=2", "--trace-config=count=3", "--trace-config=triton,log-frequency=4"})
+          ->trace.start;
+  const TraceValues then = Parse({"--trace-file=/f", "--trace-level=TIMESTAMPS", "--trace-level=TENSORS",
+                                  "--trace-rate=2", "--trace-count=3", "--trace-log-frequency=4"})
+                               ->trace.start;
+  EXPECT_EQ(now, then);
+  EXPECT_TRUE(now.timestamps && now.tensors);
+  EXPECT_EQ(now.log_frequency, 4u);
+  EXPECT_NE(Error({"--trace-level=TIMESTAMPS"}).find("trace file name is not given"), std::string::npos);
+  const absl::StatusOr<ServerOptions> otel = Parse(
+      {"--trace-config=mode=opentelemetry", "--trace-config=level=TIMESTAMPS",
+       "--trace-config=opentelemetry,resource=service.name=x", "--trace-config=opentelemetry,bsp_schedule_delay=7"});
+  ASSERT_TRUE(otel.ok()) << otel.status();
+  EXPECT_EQ(otel->trace.resource.at(0).second, "x");
+  EXPECT_EQ(otel->trace.start.mode_options.at(2).second, "7");
+}
+
+TEST(OptionsTest, RestrictionsOfBothProtocolsAreKeptApart) {
+  const absl::StatusOr<ServerOptions> options =
+      Parse({"--http-restricted-api=trace:a=b", "--grpc-restricted-protocol=trace,health:c=d"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->access.http.size(), 1u);
+  EXPECT_EQ(options->access.grpc.at(0).categories.size(), 2u);
+  EXPECT_NE(Error({"--http-restricted-api=trace:a=b", "--http-restricted-api=trace:c=d"})
+                .find("restricted api 'trace' can not be specified in multiple config groups"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tidemark
