@@ -47,7 +47,7 @@ def both(tmp_path_factory):
     make_models(root / "peer" / "models", ours=False)
     make_models(root / "ours", ours=True)
     with Peer(root / "peer" / "models", root / "peer.log", *loads) as peer, \
-            Served(root / "ours", *loads) as ours:
+            Served(root / "ours", "--allow-client-shm=true", *loads) as ours:
         yield peer, ours
 
 

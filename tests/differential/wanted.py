@@ -14,7 +14,7 @@ ROWS = {
          "json.no.shape", "json.id.number", "json.params.list", "json.sequence.start.text", "json.priority.text", "json.timeout.negative",
          "json.binary.output.text", "json.outputs.object", "json.output.no.name", "classification.text", "binary.data.text", "header.half",
          "gzip.error.is.plain", "index.broken", "load.broken", "logging.empty", "logging.text", "logging.level.negative", "trace.empty",
-         "trace.rate.number", "trace.level.text", "load.parameter.number"),
+         "trace.rate.number", "trace.level.text", "load.parameter.number", "shm.register.empty", "generate.empty", "generate.broken"),
         BAD_JSON),
     "load of a model that is in no repository (`failed to load 'M', failed to poll from model repository`)": {
         "load.none": (404, SAME)},
@@ -26,6 +26,7 @@ ROWS = {
     "`unload_dependents` that is no boolean; malformed body of an unload": {
         "unload.broken": (400, "failed to parse the request JSON buffer"),
         "unload.dependents.text": (400, "Unable to parse 'unload_dependents'")},
+    "shared-memory key that cannot be opened": {"shm.register": (400, SAME)},
     "bad `log_format`": {"logging.format": (400, SAME)},
     "body announced as gzip or deflate that is none, is cut, or is followed by other bytes": {
         "gzip.none": (400, "encountered inconsistent stream state during decompression: incorrect header check"),
