@@ -1,7 +1,7 @@
 #include "backends/tensorrt/nvinfer_library.h"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -23,6 +23,13 @@ const nv::Abi* AbiFor(const TrtVersion& version) {
     if (version.major == abi->major && version.number() >= abi->oldest) return abi;
   }
   return nullptr;
+}
+
+// The major version that a library's file name tells ("libnvinfer.so.11", "libnvinfer.so.10.6.0"); 0 for none.
+int MajorInName(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const std::size_t at = name.find(".so.");
+  return at == std::string::npos ? 0 : std::atoi(name.c_str() + at + 4);
 }
 
 bool IsLibraryName(const std::string& name) {
@@ -233,6 +240,8 @@ absl::StatusOr<std::vector<const TrtLibrary*>> TrtLibraries::For(const TrtVersio
   absl::MutexLock lock(&mutex_);
   std::vector<const TrtLibrary*> exact;
   for (const auto& candidate : candidates_) {
+    const int major = MajorInName(candidate->path);
+    if (major != 0 && major != plan.major && !newer_will_do) continue;  // not opened for nothing
     const TrtLibrary* const library = Try(*candidate);
     if (library == nullptr || !(library->version() == plan)) continue;
     exact.push_back(library);

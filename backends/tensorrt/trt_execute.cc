@@ -287,8 +287,9 @@ void TrtInstance::FindGraph(Batch& batch, std::vector<Shape>& shapes) {
   }
   if (!batching()) return;
   // A graph of a larger batch, where the configuration allows it; the smallest that does.
-  for (const auto& [key, captured] : graphs_) {
-    if (key[0] != static_cast<std::int64_t>(position)) continue;
+  for (const auto& entry : graphs_) {
+    const CapturedGraph& captured = entry.second;
+    if (entry.first[0] != static_cast<std::int64_t>(position)) continue;
     const std::int64_t size = captured.shapes[inputs_[0]][0];
     if (batch.total < captured.lowest_batch || batch.total > size) continue;
     if (batch.graph != nullptr && batch.graph->shapes[inputs_[0]][0] <= size) continue;
