@@ -130,9 +130,9 @@ absl::Status TrtInstance::MakeContexts(const inference::ModelInstanceGroup& grou
 }
 
 absl::Status TrtInstance::MakeContextMemory() {
-  std::int64_t bytes = 0;
+  // Never without any: a context that was told nothing would have to be trusted to need nothing.
+  std::int64_t bytes = kAlignment;
   for (const Profile& profile : profiles_) bytes = std::max(bytes, engine_.engine().device_memory_of(profile.index));
-  if (bytes <= 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const GpuMemory memory,
                    gpus_.Allocate(scope_, device_, static_cast<std::size_t>(bytes), "activation memory"));
   for (const Profile& profile : profiles_) {
