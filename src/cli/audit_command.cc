@@ -16,6 +16,7 @@
 #include "audit/scenario.h"
 #include "audit/verdict.h"
 #include "base/status.h"
+#include "cli/audit_engine.h"
 
 namespace tidemark {
 namespace {
@@ -36,6 +37,8 @@ struct CommandLine {
   int stop_grace_ms = 30000;
   std::string repository;
   std::string output = "audit-out";
+  AuditEngine engine;
+  bool probe_given = false;
   bool quiet = false;
   bool plain = false;
   bool self_test = false;
@@ -65,7 +68,22 @@ void Declare(CLI::App& app, CommandLine& line) {
   app.add_option("--fault", line.fault, FaultHelp() + "\n ");
   app.add_option("--expect-error", options.expect_error,
                  "A regular expression for the error of a failed load (the fault's own)");
-  app.add_option("--probe", options.probe, "process (anonymous memory of the process tree) or gpu:N (NVML)");
+  app.add_option_function<std::string>(
+      "--probe",
+      [&line](const std::string& text) {
+        line.options.probe = text;
+        line.probe_given = true;
+      },
+      "process (anonymous memory of the process tree) or gpu:N (NVML)");
+  app.add_option("--engine", line.engine.name,
+                 "From nothing: build an FP32 identity for tensorrt (probe gpu:0) or onnxruntime and audit this server "
+                 "with it (or the one of --spawn)");
+  app.add_option("--engine-library", line.engine.library, "With --engine tensorrt: the libnvinfer to run with");
+  app.add_option("--builder-library", line.engine.builder_library, "... and to build with, if it is another one");
+  app.add_option("--plan", line.engine.plan, "... a ready plan instead of building one");
+  app.add_option("--input-name", line.engine.input, "... the names of that plan's tensors (INPUT0, OUTPUT0)");
+  app.add_option("--output-name", line.engine.output);
+  app.add_option("--elements", line.engine.elements, "... elements of each tensor (16777216)");
   app.add_option("--baseline", options.baseline_cycles, "Good cycles before the mark (3)");
   app.add_option("--cycles", options.failed_cycles, "Failed loads (6)");
   app.add_option("--max-cycles", options.max_cycles, "Up to so many when growth is suspected (60)");
@@ -102,6 +120,7 @@ absl::Status Complete(CommandLine& line) {
       line.stop_grace_ms < 1) {
     return absl::InvalidArgumentError("times must not be negative, timeouts at least 1");
   }
+  if (!line.engine.name.empty()) return PrepareAuditEngine(line.engine, line.output, line.probe_given, options);
   if (!line.self_test && (line.repository.empty() || options.model.empty())) {
     return absl::InvalidArgumentError("--repository and --model are needed");
   }
