@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Tidemark needs, on Debian 12 or 13 and Ubuntu 24.04, as root or with sudo.
 #   tools/setup.sh build    Debian packages, and the engines' libraries into .deps/engines (default)
-#   tools/setup.sh test     the same, a Python environment for the client tests and the demo in .venv, and the tritonserver of
-#                           NVIDIA's wheel in .deps/tritonserver, to compare with
+#   tools/setup.sh test     the same, a Python environment for the client tests and the demo in .venv, the tritonserver of
+#                           NVIDIA's wheel in .deps/tritonserver, to compare with, and TensorRT for RTX
 #   tools/setup.sh bench    the same, and wrk
 # Everything but the packages stays inside this checkout. A second run looks and finds nothing to do.
 set -euo pipefail
@@ -52,6 +52,11 @@ triton_sha=21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df
 # What that server's Python models need: newer numpys are unknown to it.
 numpy_version=1.26.4
 numpy_platform=manylinux_2_17_x86_64
+
+# TensorRT for RTX: another product, but a real library of the family that starts without a GPU. For tests only.
+rtx_version=1.7.1.116
+rtx_platform=manylinux_2_28_x86_64
+rtx_sha=e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"
@@ -130,6 +135,16 @@ install_python() {
   printf '%s' "$stamp" > .venv/.stamp
 }
 
+install_rtx() {
+  local to=.deps/tensorrt_rtx stamp="1 $rtx_version $rtx_sha"
+  [ "$(uname -m)" = x86_64 ] || { say "TensorRT for RTX: tests use it on x86_64 only: skipped"; return; }
+  if stamped $to "$stamp"; then say "TensorRT for RTX $rtx_version: there"; return; fi
+  fetch_wheel tensorrt-rtx-cu13-libs $rtx_version $rtx_platform $rtx_sha
+  rm -rf .deps/new && mkdir -p .deps/new
+  unzip -q -j "$wheel" '*/libtensorrt_rtx.so.1' '*/LICENSE.txt' -d .deps/new
+  put .deps/new $to "$stamp"; rm -f "$wheel"
+}
+
 install_peer() {
   local to=.deps/tritonserver python numpy_sha stamp
   [ "$(uname -m)" = x86_64 ] || { say "the peer exists for x86_64 only: skipped, nothing will be compared with it"; return; }
@@ -156,6 +171,6 @@ if [ "$mode" = test ]; then packages+=(libboost-dev); fi  # headers of Boost.Bea
 install_packages
 install_onnxruntime
 install_openvino
-if [ "$mode" != build ]; then install_python; fi
+if [ "$mode" != build ]; then install_python; install_rtx; fi
 if [ "$mode" != build ]; then install_peer; fi
 say "ready ($mode)"

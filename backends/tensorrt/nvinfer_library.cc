@@ -47,9 +47,9 @@ absl::StatusOr<std::unique_ptr<TrtLibrary>> TrtLibrary::Open(Scope& resident, co
   library->path_ = path;
   RETURN_IF_ERROR(library->Resolve(resident, opened));
   KeepLibrary(opened.library);
+  RETURN_IF_ERROR(library->RegisterPlugins(resident));
   std::move(close).Cancel();
   LOG_INFO("{}", library->Text());
-  library->RegisterPlugins(resident);
   return library;
 }
 
@@ -72,19 +72,21 @@ absl::Status TrtLibrary::Resolve(Scope& resident, const Scope::Library& library)
   return absl::OkStatus();
 }
 
-void TrtLibrary::RegisterPlugins(Scope& resident) const {
-  if (lean_) return;
+absl::Status TrtLibrary::RegisterPlugins(Scope& resident) const {
+  if (lean_) return absl::OkStatus();
   const std::filesystem::path plugins = path_.parent_path() / fmt::format("libnvinfer_plugin.so.{}", version_.major);
   const absl::StatusOr<Scope::Library> opened = resident.OpenLibrary(plugins, "TensorRT plug-in library");
-  if (!opened.ok()) {
+  if (absl::IsNotFound(opened.status())) {
     LOG_VERBOSE(1, "no TensorRT plug-ins: {}", MessageOf(opened.status()));
-    return;
+    return absl::OkStatus();
   }
+  RETURN_IF_ERROR(opened.status());
   KeepLibrary(opened->library);
   const absl::StatusOr<void*> init = resident.Symbol(*opened, "initLibNvInferPlugins");
   if (!init.ok() || !reinterpret_cast<nv::InitPlugins*>(*init)(TrtLogger(version_.major), "")) {
     LOG_ERROR("Failed to register TensorRT Plugins of '{}'", plugins.string());
   }
+  return absl::OkStatus();
 }
 
 std::string TrtLibrary::Text() const {

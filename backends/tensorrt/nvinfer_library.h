@@ -46,7 +46,8 @@ class TrtLibrary {
 
  private:
   absl::Status Resolve(Scope& resident, const Scope::Library& library);
-  void RegisterPlugins(Scope& resident) const;
+  // OK also where there are none.
+  absl::Status RegisterPlugins(Scope& resident) const;
   absl::Status SelfCheck(const nv::Runtime& runtime) const;
 
   std::filesystem::path path_;

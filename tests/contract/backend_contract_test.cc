@@ -17,7 +17,6 @@ namespace {
 class BackendContract : public testing::TestWithParam<TestEngine> {
  protected:
   const TestEngine& engine() const { return GetParam(); }
-  bool reads_onnx() const { return engine().file.ends_with(".onnx"); }
 };
 
 TEST_P(BackendContract, LoadsServesAndGivesEverythingBack) {
@@ -47,14 +46,14 @@ TEST_P(BackendContract, DestroyingTheCoreTakesResidentRowsWithIt) {
   ASSERT_TRUE(core.Load("m").ok());
   core.Destroy();
   EXPECT_EQ(core.rows(), 0u) << "a lifecycle unloads what it loaded";
-  core.backends.reset();
+  core.DestroyBackends();
   EXPECT_TRUE(core.ledger.Rows().empty());
   EXPECT_EQ(core.ledger.stranded_rows(), 0u);
   EXPECT_EQ(ReadProcessStateWithThreads(before.threads).threads, before.threads);
 }
 
 TEST_P(BackendContract, BrokenArtifactIsRefusedAndLeavesNothing) {
-  if (!reads_onnx()) GTEST_SKIP() << engine().name << " reads no model file";
+  if (!engine().reads_a_model()) GTEST_SKIP() << engine().name << " reads no model file";
   CoreHarness core(engine().Options());
   engine().AddModel(core.folder, "m", 1);
   ASSERT_TRUE(core.Start().ok());
@@ -74,7 +73,7 @@ TEST_P(BackendContract, BrokenArtifactIsRefusedAndLeavesNothing) {
 }
 
 TEST_P(BackendContract, ConfigThatContradictsTheModelIsRefusedWhileTheOldOneServes) {
-  if (!reads_onnx()) GTEST_SKIP() << engine().name << " has no model to contradict";
+  if (!engine().reads_a_model()) GTEST_SKIP() << engine().name << " has no model to contradict";
   CoreHarness core(engine().Options());
   engine().AddModel(core.folder, "m", 1);
   ASSERT_TRUE(core.Start().ok());

@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
 #include "tests/support/engines.h"
+#include "tests/support/gpu_fakes/fake_gpu.h"
 #include "tests/support/process_state.h"
 
 namespace tidemark {
@@ -41,6 +42,8 @@ struct Baseline {
   std::uint64_t buffers = 0;
   int temporary = 0;
   int objects = 0;
+  std::string gpu;  // what lives in the fake GPU libraries
+  std::string violations;
 
   static Baseline Of(const CoreHarness& core, int threads = 0) {
     Baseline b;
@@ -52,6 +55,8 @@ struct Baseline {
     b.buffers = core.buffers.used_bytes();
     b.temporary = EntriesOf(core.folder.tmp());
     b.objects = core.script.live_models + core.script.live_instances + core.script.live_objects;
+    b.gpu = FakeGpuLiveText();
+    b.violations = FakeGpuViolationText();
     return b;
   }
 };
@@ -65,6 +70,8 @@ void ExpectAsBefore(const Baseline& before, const CoreHarness& core) {
   EXPECT_EQ(after.buffers, before.buffers);
   EXPECT_EQ(after.temporary, before.temporary);
   EXPECT_EQ(after.objects, before.objects);
+  EXPECT_EQ(after.gpu, before.gpu);
+  EXPECT_EQ(after.violations, before.violations);
   EXPECT_EQ(core.ledger.stranded_rows(), 0u);
 }
 

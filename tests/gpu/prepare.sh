@@ -3,13 +3,18 @@
 #   tests/gpu/prepare.sh base  BUILD           the programs of a build folder (stripped) and their shared libraries
 #   tests/gpu/prepare.sh lean  PLANS           TensorRT 11.2.1.2's lean runtime (PyPI) and the plans of that folder
 #   tests/gpu/prepare.sh trt10 PLANS [LIBRARY] TensorRT 10.6's runtime (Maven), plans, and ONNX Runtime's answers
-# Each becomes one .device/NAME.tar.xz. LIBRARY is a libnvinfer.so.10 that is already there.
+# Each becomes .device/NAME.tar.xz, and the library of trt10 .device/trt10.so.xz: two calls of 64 MiB carry everything.
+# LIBRARY is a libnvinfer.so.10, plain or .xz, that is already there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 part=${1:?base, lean or trt10}; from=${2:?a folder}
 work=.device/work-$part
 rm -rf "$work"; mkdir -p "$work"
-pack() { tar -C "$work" --owner=0 --group=0 -cf - . | nice xz -T0 --x86 --lzma2=preset=6,dict=64MiB > ".device/$part.tar.xz"; rm -rf "$work"; ls -la ".device/$part.tar.xz"; }
+pack() {
+  tar -C "$work" --owner=0 --group=0 -cf - . | nice xz -T0 --x86 --lzma2=preset=6,dict=64MiB > ".device/$part.tar.xz"
+  rm -rf "$work"
+  ls -la ".device/$part.tar.xz"
+}
 
 case "$part" in
 base)
@@ -37,7 +42,7 @@ lean)
   cp "$from"/*.plan "$work/plans/"
   ;;
 trt10)
-  mkdir -p "$work/trt" "$work/plans-10.6" "$work/expected"
+  mkdir -p "$work/plans-10.6" "$work/expected"
   library=${3:-}
   if [ -z "$library" ]; then
     # 1.1 GB, of which one file is needed.
@@ -48,10 +53,14 @@ trt10)
     unzip -q -o -j "$jar" '*/libnvinfer.so.10' -d .device/
     library=.device/libnvinfer.so.10
   fi
-  cp "$library" "$work/trt/libnvinfer.so.10"
+  case "$library" in
+    *.xz) cp "$library" .device/trt10.so.xz;;
+    *) nice xz -c -T0 --x86 --lzma2=preset=6,dict=64MiB "$library" > .device/trt10.so.xz;;
+  esac
   cp "$from"/*.plan "$work/plans-10.6/"
   .venv/bin/python tests/gpu/expected.py "$work/expected"
+  ls -la .device/trt10.so.xz
   ;;
-*) sed -n '2,8p' "$0"; exit 2;;
+*) sed -n '2,9p' "$0"; exit 2;;
 esac
 pack

@@ -44,6 +44,7 @@ class Run:
         self.work, self.out, self.part = options.work.resolve(), options.out.resolve(), options.part
         self.fake = options.fake.resolve() if options.fake else None
         self.quick = options.quick
+        self.only = options.only.split(",") if options.only else []
         self.out.mkdir(parents=True, exist_ok=True)
         self.scratch = self.work / ("scratch-" + self.part)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -77,6 +78,11 @@ class Run:
         path = self.plans / f"{name}.plan"
         return path.read_bytes() if path.exists() else None
 
+    def plan(self, family):
+        """The best form of a plan that is there."""
+        kinds = [kind for kind in (".vconly", ".plain", "") if (self.plans / f"{family}{kind}.plan").exists()]
+        return family + (kinds or [".vconly"])[0]
+
     def add_model(self, repository, model, plan, config=""):
         content = self.plan_bytes(plan)
         if content is None:
@@ -97,6 +103,8 @@ class Run:
                               errors="replace", **more)
 
     def section(self, name, function):
+        if self.only and name not in self.only:
+            return
         start = time.monotonic()
         entry = {"outcome": "passed"}
         self.results["sections"][name] = entry
@@ -185,7 +193,7 @@ class Run:
     def fp8(self):
         """A type that the protocol has no name for goes as its bytes (UINT8)."""
         repository = self.repository("fp8")
-        if not self.add_model(repository, "fp8", "type_fp8.vconly"):
+        if not self.add_model(repository, "fp8", self.plan("type_fp8")):
             return {"note": "no plan"}
         with self.serve(repository, name="fp8-server") as server:
             text = server.load("fp8")
@@ -208,7 +216,7 @@ class Run:
 
     def scenario(self):
         repository = self.repository("scenario")
-        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
         spawn = " ".join([str(self.bin / "tidemark"), "--model-repository={repository}", "--http-port={http_port}",
                           *self.options])
         answer, results = self.audit("audit", spawn, "gpu:0", repository, "identity")
@@ -244,8 +252,8 @@ class Run:
         """Failed and good loads over HTTP: NVML's figure of the process must not move."""
         count = 20 if self.quick else 200
         repository = self.repository("cycles")
-        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
-        self.add_model(repository, "addsub", "addsub.vconly")
+        self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
+        self.add_model(repository, "addsub", self.plan("addsub"))
         inputs, expected = plans.FAMILIES["addsub"][1]([7, 16])
         nvml, figures = Nvml(), {}
         with self.serve(repository, name="cycles-server") as server:
@@ -312,7 +320,7 @@ class Run:
     def traffic(self):
         """Reloads while eight clients ask: nobody notices."""
         repository = self.repository("traffic")
-        self.add_model(repository, "addsub", "addsub.vconly")
+        self.add_model(repository, "addsub", self.plan("addsub"))
         inputs, expected = plans.FAMILIES["addsub"][1]([1, 16])
         stop, asked, errors = threading.Event(), [0] * 8, []
         with self.serve(repository, name="traffic-server") as server:
@@ -341,7 +349,7 @@ class Run:
                             {"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [16]}]})
                         expect(bad, "a bad configuration was taken")
                         continue
-                    (repository / "addsub" / "1" / "model.plan").write_bytes(self.plan_bytes("addsub.vconly"))
+                    (repository / "addsub" / "1" / "model.plan").write_bytes(self.plan_bytes(self.plan("addsub")))
                     start = time.monotonic()
                     text = server.load("addsub", {"platform": "tensorrt_plan", "max_batch_size": 64 - i})
                     reloads.append(time.monotonic() - start)
@@ -355,8 +363,8 @@ class Run:
     def memory_limit(self):
         """A budget refuses a load with figures, leaves nothing, and the neighbour serves on."""
         repository = self.repository("limit")
-        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
-        self.add_model(repository, "addsub", "addsub.vconly")
+        self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
+        self.add_model(repository, "addsub", self.plan("addsub"))
         inputs, expected = plans.FAMILIES["addsub"][1]([7, 16])
         nvml = Nvml()
         with self.serve(repository, f"--memory-limit=gpu:0:{64 * MIB}", name="limit-server") as server:
@@ -374,8 +382,8 @@ class Run:
     def out_of_memory(self):
         """A device that is really full: the load fails, the neighbour serves, and once there is room all works."""
         repository = self.repository("oom")
-        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
-        self.add_model(repository, "addsub", "addsub.vconly")
+        self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
+        self.add_model(repository, "addsub", self.plan("addsub"))
         inputs, expected = plans.FAMILIES["addsub"][1]([64, 16])
         figures = {}
         with self.serve(repository, name="oom-server") as server:
@@ -410,7 +418,7 @@ class Run:
         """Two instances, eight clients: every answer exact."""
         repository = self.repository("instances")
         config = plans.PLATFORM + "max_batch_size: 64\ninstance_group { kind: KIND_GPU count: 2 gpus: 0 }\n"
-        self.add_model(repository, "addsub", "addsub.vconly", config)
+        self.add_model(repository, "addsub", self.plan("addsub"), config)
         return self.hammer(repository, "addsub", "instances-server")
 
     def graphs(self):
@@ -419,7 +427,7 @@ class Run:
         for name, graphs in (("off", False), ("on", True)):
             repository = self.repository("graphs-" + name)
             config = plans.PLATFORM + "max_batch_size: 64\n" + ("optimization { cuda { graphs: true } }\n" if graphs else "")
-            self.add_model(repository, "addsub", "addsub.vconly", config)
+            self.add_model(repository, "addsub", self.plan("addsub"), config)
             figures[name] = self.hammer(repository, "addsub", f"graphs-{name}-server")
         return figures
 
@@ -505,20 +513,20 @@ class Run:
         bare = self.bin / "tidemark_gpu_bench"
         if bare.exists():
             library = [] if self.fake else ["--library", self.work / "trt" / self.library_name()]
-            for plan in ("addsub.vconly", "identity.vconly"):
-                content = self.plan_bytes(plan)
+            for plan in ("addsub", "identity"):
+                content = self.plan_bytes(self.plan(plan))
                 path = self.scratch / (plan + ".plan")
                 path.write_bytes(content)
                 answer = self.run([bare, "bare", "--plan", path, *library, *(["--quick"] if self.quick else [])], timeout=120)
                 expect(answer.returncode == 0, f"bare {plan}: {answer.stderr[-800:]}")
                 figures["bare " + plan] = json.loads(answer.stdout)
         repository = self.repository("speed")
-        self.add_model(repository, "addsub", "addsub.vconly", plans.PLATFORM + "max_batch_size: 64\n")
-        self.add_model(repository, "graphs", "addsub.vconly",
+        self.add_model(repository, "addsub", self.plan("addsub"), plans.PLATFORM + "max_batch_size: 64\n")
+        self.add_model(repository, "graphs", self.plan("addsub"),
                        plans.PLATFORM + "max_batch_size: 64\noptimization { cuda { graphs: true } }\n")
-        self.add_model(repository, "batching", "addsub.vconly", plans.PLATFORM + "max_batch_size: 64\n"
+        self.add_model(repository, "batching", self.plan("addsub"), plans.PLATFORM + "max_batch_size: 64\n"
                        "dynamic_batching { }\ninstance_group { kind: KIND_GPU count: 2 }\n")
-        self.add_model(repository, "identity", "identity.vconly", self.identity_pbtxt())
+        self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
         with self.serve(repository, name="speed-server") as server:
             figures["load_unload_ms"] = {}
             for model in ("addsub", "identity"):
@@ -532,17 +540,49 @@ class Run:
             for model, connections in (("addsub", (1, 8, 32)), ("graphs", (1,)), ("batching", (1, 8, 32, 128)), ("identity", (1, 4))):
                 text = server.load(model)
                 expect(not text, text)
-                before = server.get(f"/v2/models/{model}/stats")[1]
                 for count in connections if bare.exists() else ():
+                    before, cpu = self.server_stats(server, model), cpu_seconds(server.process.pid)
                     shape = "1,16" if model != "identity" else "16777216"
                     names = "INPUT0,INPUT1" if model != "identity" else "INPUT"
                     answer = self.run([bare, "load", "--port", server.port, "--model", model, "--inputs", names, "--shape", shape,
                                        "--connections", count, "--seconds", 1 if self.quick else 4], timeout=120)
                     expect(answer.returncode == 0, f"{model} x {count}: {answer.stderr[-800:]}")
-                    figures[f"{model} x {count}"] = json.loads(answer.stdout) | {"cpu_seconds": cpu_seconds(server.process.pid)}
-                del before
+                    after = self.server_stats(server, model)
+                    done = max(1, after["success"][0] - before["success"][0])
+                    inside = {name: round((after[name][1] - before[name][1]) / done / 1000, 2) for name in after}
+                    figures[f"{model} x {count}"] = json.loads(answer.stdout) | {
+                        "mean_us_inside": inside, "cpu_us_per_request": round((cpu_seconds(server.process.pid) - cpu) / done * 1e6, 1)}
                 server.unload(model)
         return figures
+
+    @staticmethod
+    def server_stats(server, model):
+        """{what: (count, nanoseconds)} of a model since it was loaded."""
+        stats = server.get(f"/v2/models/{model}/stats")[1]["model_stats"][0]["inference_stats"]
+        return {name: (int(stats[name]["count"]), int(stats[name]["ns"]))
+                for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")}
+
+    def ratios(self):
+        """What the server adds to the bare loop of the same plan, and the marks to beat."""
+        found = self.results["sections"].get("speed", {}).get("figures") or {}
+        expect("bare addsub" in found, "no speed was measured")
+        bare, big = found["bare addsub"], found["bare identity"]
+        one = next(loop for loop in bare["loops"] if loop["batch"] == 1)
+        many = max(loop["items_per_second"] for loop in bare["loops"])
+        fastest = max(found[name]["per_second"] for name in found if name.startswith(("batching x", "addsub x")))
+        load = sum(bare["load_ms"].values())
+        rows = {
+            "server's time beyond the bare loop, 1 connection": (found["addsub x 1"]["mean_us_inside"]["success"] - one["us"], "<= 20 us"),
+            "p50 over HTTP, 1 connection (us)": (min(found[name]["p50_us"] for name in ("addsub x 1", "graphs x 1")), "<= 80"),
+            "requests/s over HTTP": (fastest, ">= 150000"),
+            "requests/s over the bare loop's items/s": (fastest / many, ">= 0.97 where HTTP is not the limit"),
+            "H2D from pinned memory (GB/s)": (big["h2d_gb_per_s"], ">= 50"),
+            "D2H to pinned memory (GB/s)": (big["d2h_gb_per_s"], ">= 50"),
+            "load and unload over deserialize + context + delete": (found["load_unload_ms"]["addsub"] / load, "<= 1.3"),
+            "load and unload of add/sub (ms)": (found["load_unload_ms"]["addsub"], "<= 11"),
+            "64 MiB in and out over HTTP, p50 (ms)": (found["identity x 1"]["p50_us"] / 1000, "<= 40"),
+        }
+        return {name: {"value": round(value, 3), "wanted": wanted} for name, (value, wanted) in rows.items()}
 
     # --- the parts ---------------------------------------------------------------------------------------------------
 
@@ -550,7 +590,7 @@ class Run:
         if self.fake:
             return [name for name in plans.FAMILIES if plans.fake_plan(name)]
         # What the lean runtime has runners for (tests/gpu/README.md); the others are the full library's.
-        skipped = {"identity.hw", "type_int32.plain", "shapein.plain", "type_fp8.plain", "type_fp8.vconly"} if self.part == "lean" else set()
+        skipped = {"identity.hw", "type_int32.plain", "shapein.plain", "type_fp8.plain", self.plan("type_fp8")} if self.part == "lean" else set()
         names = sorted(path.name[:-5] for path in self.plans.glob("*.plan"))
         return [name for name in names if name.split(".")[0] in plans.FAMILIES and name not in skipped]
 
@@ -563,6 +603,7 @@ class Run:
             self.section("core", self.core)
             self.section("cycles", self.cycles)
             self.section("speed", self.speed)
+            self.section("ratios", self.ratios)
             self.section("traffic", self.traffic)
             self.section("instances", self.instances)
             self.section("graphs", self.graphs)
@@ -572,6 +613,7 @@ class Run:
         else:
             self.section("real_models", self.real_models)
             self.section("scenario", self.scenario)
+            self.section("core", self.core)
             self.section("graphs", self.graphs)
         outcomes = [entry["outcome"] for entry in self.results["sections"].values()]
         passed = outcomes.count("passed")
@@ -604,6 +646,7 @@ def main():
     parser.add_argument("--bin", help="where the programs are (WORK/bin)")
     parser.add_argument("--fake", type=pathlib.Path, help="the folder of the fake libraries")
     parser.add_argument("--quick", action="store_true", help="a tenth of everything")
+    parser.add_argument("--only", help="sections, separated by commas")
     options = parser.parse_args()
     if options.fake and "FAKE_GPU_STATE" not in os.environ:
         # The loader reads LD_LIBRARY_PATH once, at the start: begin again with it, for NVML in this process.

@@ -7,14 +7,18 @@ part=${1:?lean or trt10}; shift
 work=${TIDEMARK_GPU_WORK:-/tmp/tidemark-gpu}
 out=${OUT:-gpu-out}
 mkdir -p "$work" "$out"
-for archive in .device/*.tar.xz; do
-  [ -e "$archive" ] || continue
-  # In Python, for machines without xz.
-  python3 - "$archive" "$work" <<'PYTHON'
-import sys, tarfile
-with tarfile.open(sys.argv[1], "r:xz") as archive:
-    archive.extractall(sys.argv[2])
+# In Python, for machines without xz.
+python3 - "$work" .device/*.xz <<'PYTHON'
+import lzma, os, pathlib, shutil, sys, tarfile
+work = pathlib.Path(sys.argv[1])
+for archive in map(pathlib.Path, sys.argv[2:]):
+    if archive.name.endswith(".tar.xz"):
+        with tarfile.open(archive, "r:xz") as packed:
+            packed.extractall(work)
+    elif archive.name == "trt10.so.xz":
+        (work / "trt").mkdir(exist_ok=True)
+        with lzma.open(archive) as packed, open(work / "trt" / "libnvinfer.so.10", "wb") as library:
+            shutil.copyfileobj(packed, library, 1 << 20)
 PYTHON
-done
 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 python3 tests/gpu/run.py "$part" --work "$work" --out "$out" "$@" 2>&1 | tee "$out/run-$part.log"
 exit "${PIPESTATUS[0]}"

@@ -9,16 +9,31 @@
 namespace tidemark {
 
 CoreHarness::CoreHarness(Options options) : options_(std::move(options)) {
-  std::map<std::string, BackendSettings> settings;
+  std::map<std::string, BackendSettings> settings = options_.settings;
   settings["fake"] = FakeSettings(script);
   backends = std::make_unique<BackendRegistry>(ledger, platform, options_.engine_directory, std::move(settings));
   backends->Add("fake", &MakeFakeBackend);
   for (const auto& [name, factory] : options_.backends) backends->Add(name, factory);
 }
 
-CoreHarness::~CoreHarness() = default;
+CoreHarness::~CoreHarness() {
+  Destroy();
+  DestroyBackends();
+}
+
+void CoreHarness::DestroyBackends() {
+  backends.reset();
+  gpu_scope.reset();
+  gpus.reset();
+}
 
 absl::Status CoreHarness::Start() {
+  if (!options_.cuda_library.empty()) {
+    gpu_scope = std::make_unique<Scope>(ledger, platform, "server/gpus", Scope::Options{.resident = true});
+    ASSIGN_OR_RETURN(gpus, Gpus::Open(*gpu_scope, options_.cuda_library));
+    RETURN_IF_ERROR(gpus->Use(0));  // the context is no load's
+    backends->SetGpus(gpus.get());
+  }
   RepositoryOptions repositories;
   repositories.namespacing = options_.namespacing;
   repositories.roots.push_back(folder.repository());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "lifecycle/lifecycle.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
+#include "resource/gpu.h"
 #include "resource/ledger.h"
 #include "tests/support/fake_backend.h"
 #include "tests/support/fault_platform.h"
@@ -29,6 +32,8 @@ class CoreHarness {
     std::vector<std::string> more_repositories;  // folders beside "repository"
     std::vector<std::pair<std::string, BackendFactory>> backends;
     std::filesystem::path engine_directory;
+    std::map<std::string, BackendSettings> settings;  // by backend
+    std::filesystem::path cuda_library;               // empty: a machine without GPUs
     bool auto_complete = true;
     bool namespacing = false;
   };
@@ -39,6 +44,8 @@ class CoreHarness {
   // Makes the lifecycle; what was added to the folder is there by then. Start-up's status.
   absl::Status Start();
   void Destroy() { lifecycle.reset(); }
+  // After Destroy: the backends and the GPUs, with their resident rows.
+  void DestroyBackends();
 
   // Waits for the answer.
   absl::Status Load(std::string_view name, LoadOverrides overrides = {});
@@ -63,6 +70,8 @@ class CoreHarness {
   Ledger ledger;
   Registry registry;
   BufferPool buffers{platform};
+  std::unique_ptr<Gpus> gpus;  // outlived by what names it in its releases: see DestroyBackends
+  std::unique_ptr<Scope> gpu_scope;
   std::unique_ptr<ModelRepository> repository;
   std::unique_ptr<BackendRegistry> backends;
   std::unique_ptr<Lifecycle> lifecycle;

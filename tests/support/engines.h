@@ -18,8 +18,10 @@ struct TestEngine {
   std::string file;  // artifact in the version's folder
   std::string contents;
   std::function<int(int instances)> at_least;  // acquisitions of a load, warm-up included
+  bool on_gpu = false;                         // one of the fake GPU libraries
 
   std::string Config(int instances) const;
+  bool reads_a_model() const { return !contents.empty() && file != "model.fake"; }
   void AddModel(TestFolder& folder, std::string_view model, int instances) const;
   // A load request that brings the whole model along.
   LoadOverrides Overrides() const;
@@ -28,7 +30,8 @@ struct TestEngine {
 
 inline void PrintTo(const TestEngine& engine, std::ostream* out) { *out << engine.name; }
 
-// The fake engine, identity, onnxruntime and openvino (which no sanitizer can host).
+// The fake engine, identity, onnxruntime, openvino (which no sanitizer can host), and TensorRT 11 and 10 on fake GPU
+// libraries.
 std::vector<TestEngine> AllEngines();
 
 }  // namespace tidemark

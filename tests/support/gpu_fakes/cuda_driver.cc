@@ -176,7 +176,7 @@ Result cuDevicePrimaryCtxRelease_v2(int device) {
 
 Result cuCtxSetCurrent(void* context) {
   int error = 0;
-  if (Meet("cuCtxSetCurrent", &error, kInvalidContext)) return error;
+  if (Meet("cuCtxSetCurrent", &error, kInvalidContext, false)) return error;
   current = static_cast<ContextObject*>(context);
   if (current != nullptr) {
     const std::lock_guard lock(context_mutex);

@@ -429,6 +429,8 @@ std::int64_t Context::MaxOutputSize(const char* tensor) const {
   const Tensor* of = engine.plan.Find(tensor);
   if (of == nullptr || of->input || !AllShapesGiven()) return -1;
   std::vector<std::int64_t> shape = Resolve(*of);
+  if (engine.plan.op != "nonzero" && std::any_of(shape.begin(), shape.end(), [](std::int64_t d) { return d < 0; }))
+    return -1;
   if (engine.plan.op == "nonzero") shape = {1, Resolve(*engine.plan.InputOf(*of)).at(0)};
   return static_cast<std::int64_t>((BytesOf(of->type, shape) + 511) / 512 * 512);
 }

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "tests/support/gpu_fakes/fake_gpu_control.h"
-#include "tests/support/gpu_fakes/fake_plan.h"
 
 namespace tidemark {
 

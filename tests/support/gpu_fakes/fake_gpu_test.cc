@@ -16,6 +16,7 @@
 
 #include "backends/tensorrt/nvinfer_abi.h"
 #include "platform/cuda.h"
+#include "tests/support/gpu_fakes/fake_plan.h"
 
 namespace tidemark {
 namespace {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "builder.h"
 #include "engine.h"
 #include "interfaces.h"
 
@@ -23,26 +24,6 @@ using Logger = Logger11;
 constexpr int kVersion[4] = {10, 6, 0, 26};
 using Logger = Logger10;
 #endif
-
-[[noreturn]] void Unused(const char* method) {
-  std::fprintf(stderr, "fake libnvinfer: %s is not for a server to call\n", method);
-  std::abort();
-}
-#define UNUSED(method) \
-  virtual void method() { Unused(#method); }
-
-// What the user holds: its own destructor, and a pointer to the table with everything else.
-template <typename Table>
-class Shell {
- public:
-  template <typename... Arguments>
-  explicit Shell(Arguments&&... arguments) : table_(new Table(this, std::forward<Arguments>(arguments)...)) {}
-  virtual ~Shell() { delete table_; }
-  Table* table() const { return table_; }
-
- private:
-  Table* table_;
-};
 
 class RuntimeTable;
 class EngineTable;
@@ -470,6 +451,42 @@ class RuntimeTable {
   Runtime r_;
 };
 
+// --- builder -------------------------------------------------------------------------------------------------------
+
+class BuilderTable {
+ public:
+  BuilderTable(Shell<BuilderTable>*, Logger* logger) : logger_(logger) { fake_gpu::AddLive("builders", 1); }
+  virtual ~BuilderTable() noexcept { fake_gpu::AddLive("builders", -1); }
+#if FAKE_TRT_MAJOR == 10
+  UNUSED(platformHasFastFp16)
+  UNUSED(platformHasFastInt8)
+#endif
+  U(2) U(3) U(4) virtual IConfig* createBuilderConfig() noexcept { return new IConfig(); }
+  virtual INetwork* createNetworkV2(std::uint32_t) noexcept { return new INetwork(); }
+  virtual IProfile* createOptimizationProfile() noexcept {
+    profiles_.push_back(std::make_unique<IProfile>());
+    return profiles_.back().get();
+  }
+  virtual void setErrorRecorder(ErrorRecorder* recorder) noexcept { recorder_ = recorder; }
+  U(9)
+  U(10)
+#if FAKE_TRT_MAJOR == 10
+  UNUSED(platformHasTf32)
+#endif
+  virtual IHostMemory* buildSerializedNetwork(INetwork& network, IConfig& config) noexcept {
+    int error = 0;
+    if (!Meet("buildSerializedNetwork", &error))
+      return new IHostMemory(BuildPlan(*network.table(), *config.table(), kVersion));
+    if (recorder_ != nullptr) recorder_->reportError(10, "Could not find any implementation for node fake");
+    return nullptr;
+  }
+
+ private:
+  Logger* logger_;
+  ErrorRecorder* recorder_ = nullptr;
+  std::vector<std::unique_ptr<IProfile>> profiles_;
+};
+
 static_assert(sizeof(IRuntime) == 16);
 
 }  // namespace
@@ -490,6 +507,17 @@ void* createInferRuntime_INTERNAL(void* logger, std::int32_t) noexcept {
   fake_gpu::TouchDevice(fake_gpu::CurrentDevice());
   return new IRuntime(to);
 }
+
+void* createInferBuilder_INTERNAL(void* logger, std::int32_t) noexcept {
+  int error = 0;
+  if (!Meet("createInferBuilder", &error)) return new Shell<BuilderTable>(static_cast<Logger*>(logger));
+  static_cast<Logger*>(logger)->log(
+      kError,
+      "[libLoader.cpp] Error Code 6: API Usage Error (Unable to load library: libnvinfer_builder_resource_sm90.so.11.2.1: cannot open shared object file)");
+  return nullptr;
+}
+
+bool setInternalLibraryPath(const char*) noexcept { return true; }
 
 std::int32_t getInferLibVersion() noexcept { return kVersion[0] * 10000 + kVersion[1] * 100 + kVersion[2]; }
 std::int32_t getInferLibMajorVersion() noexcept { return kVersion[0]; }

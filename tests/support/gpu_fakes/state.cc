@@ -111,6 +111,17 @@ struct State {
     return bytes + static_cast<std::uint64_t>(device.engine_contexts) * kStep;
   }
 
+  // With the other processes that share the state file.
+  std::uint64_t UsedByAll(int device) const {
+    std::uint64_t bytes = Used(device);
+    for (int i = 0; i < kSlots; ++i) {
+      const int pid = slots[i].pid;
+      if (pid != 0 && pid != getpid() && slots[i].bytes[device] != 0 && kill(pid, 0) == 0)
+        bytes += slots[i].bytes[device];
+    }
+    return bytes;
+  }
+
   void Publish(int device) { MySlot()->bytes[device] = Used(device); }
 
   std::mutex mutex;
@@ -253,7 +264,7 @@ int Allocate(Kind kind, std::size_t bytes, void** out) {
   if (kind == Kind::kDevice) {
     const std::lock_guard lock(state.mutex);
     Device& of = state.machine[device];
-    if (kReservedBytes + state.Used(device) + rounded > state.device_bytes) {
+    if (kReservedBytes + state.UsedByAll(device) + rounded > state.device_bytes) {
       if (rounded > state.device_bytes) {  // the driver drops its caches before it gives up
         of.engine_cache = false;
         of.streams_high = of.streams;
@@ -336,7 +347,7 @@ std::uint64_t ProcessBytes(int device) {
 std::uint64_t FreeBytes(int device) {
   State& state = Get();
   const std::lock_guard lock(state.mutex);
-  return state.device_bytes - std::min(state.device_bytes, kReservedBytes + state.Used(device));
+  return state.device_bytes - std::min(state.device_bytes, kReservedBytes + state.UsedByAll(device));
 }
 
 void ChargeEngineContext(int device, int delta) {
