@@ -9,10 +9,10 @@
 #include <memory>
 
 #include "base/status.h"
-#include "platform/platform.h"
 #include "resource/ledger.h"
 #include "tests/support/gpu_fakes/fake_gpu.h"
 #include "tests/support/model_directory.h"
+#include "tests/support/real_platform.h"
 
 namespace tidemark {
 namespace {

@@ -12,9 +12,9 @@
 #include "backends/tensorrt/nvinfer_library.h"
 #include "backends/tensorrt/trt_callbacks.h"
 #include "base/status.h"
-#include "platform/platform.h"
 #include "resource/ledger.h"
 #include "resource/scope.h"
+#include "tests/support/real_platform.h"
 
 namespace tidemark {
 namespace {

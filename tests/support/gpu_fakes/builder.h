@@ -168,7 +168,8 @@ class ConfigTable {
   U(133)
   U(134)
   U(135)
-  U(136) U(137)
+  U(136)
+  U(137)
 #endif
       U(27) U(28) U(29) U(30) U(31) virtual void setMemoryPoolLimit(std::int32_t, std::size_t) noexcept {
   }
