@@ -132,6 +132,7 @@ class ProfileTable {
   std::vector<std::pair<std::string, std::vector<std::string>>> dims;
 };
 
+// clang-format off: it breaks lines of slots anew at each run
 class ConfigTable {
  public:
   explicit ConfigTable(IConfig*) { fake_gpu::AddLive("builder_configs", 1); }
@@ -171,8 +172,7 @@ class ConfigTable {
   U(136)
   U(137)
 #endif
-      U(27) U(28) U(29) U(30) U(31) virtual void setMemoryPoolLimit(std::int32_t, std::size_t) noexcept {
-  }
+  U(27) U(28) U(29) U(30) U(31) virtual void setMemoryPoolLimit(std::int32_t, std::size_t) noexcept {}
   U(33) U(34) U(35) virtual void setBuilderOptimizationLevel(std::int32_t) noexcept {}
   U(37)
   virtual void setHardwareCompatibilityLevel(std::int32_t to) noexcept { hardware = to; }
@@ -181,6 +181,7 @@ class ConfigTable {
   std::int32_t hardware = 0;
   std::vector<const IProfile*> profiles;
 };
+// clang-format on
 
 // The plan of a network and its configuration.
 inline std::string BuildPlan(const NetworkTable& network, const ConfigTable& config, const int version[4]) {
