@@ -77,6 +77,17 @@ def test_trace_files_and_settings(repository, tmp_path):
     assert read(file)[4]["tensors"] == {}
 
 
+def test_generate_is_traced_like_inference(repository, tmp_path):
+    file = tmp_path / "trace.json"
+    with Served(repository, "--load-model=m", f"--trace-config=triton,file={file}", "--trace-config=level=TIMESTAMPS",
+                "--trace-config=rate=1") as server:
+        assert server.post("/v2/models/m/generate", {"id": "g", "INPUT0": [0.5, 2]})[0] == 200
+        assert server.stop() == 0
+    trace = read(file)[1]
+    assert trace["request_id"] == "g"
+    assert {"HTTP_RECV_START", "COMPUTE_START", "COMPUTE_END", "HTTP_SEND_START", "HTTP_SEND_END"} <= set(trace["timestamps"])
+
+
 class Collector:
     def __init__(self):
         self.messages = queue.Queue()

@@ -99,6 +99,8 @@ class HttpRoutes final : public HttpHandler {
 
   void Infer(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
   void Generate(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
+  // Makes a decoded request a traced one when it is its turn.
+  void StartTrace(const HttpRequest& request, const ModelInfo& info, InferenceRequest& inference) const;
   absl::Status ForwardHeaders(const HttpRequest& request, InferenceRequest& inference) const;
 
   // UNAVAILABLE "Server not ready" unless the server serves.

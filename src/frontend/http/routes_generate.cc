@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "frontend/http/routes.h"
 #include "protocol/control_requests.h"
@@ -95,6 +96,7 @@ void HttpRoutes::Generate(const RouteMatch& match, HttpRequest& request, Respons
   }
   if (!status.ok()) return http::SendError(std::move(sender), status);
 
+  StartTrace(request, info, *inference);
   inference->cancel = std::make_shared<CancelFlag>();
   sender.OnDisconnect([flag = inference->cancel] { flag->Cancel(); });
   auto call = std::make_unique<GenerateCall>(std::move(sender), info, inference->id, inference->cancel,
@@ -108,6 +110,8 @@ void HttpRoutes::Generate(const RouteMatch& match, HttpRequest& request, Respons
   inference->on_complete = [owner = std::move(call), decoupled](std::unique_ptr<InferenceRequest> done) {
     // A decoupled model's last word has no outputs; it is a response only when it is an error.
     const absl::Status& last = done->response.status;
+    TraceEnd(*done);
+    if (done->trace != nullptr) done->trace->Mark(TraceEvent::kHttpSendStart, NowNanos());
     if (!decoupled || !last.ok()) owner->OnResponse(last, done->response);
     owner->End();
   };

@@ -65,6 +65,18 @@ absl::Status HttpRoutes::ForwardHeaders(const HttpRequest& request, InferenceReq
   return absl::OkStatus();
 }
 
+void HttpRoutes::StartTrace(const HttpRequest& request, const ModelInfo& info, InferenceRequest& inference) const {
+  inference.trace = parts_.tracer->Start({.model = info.name(),
+                                          .version = info.version(),
+                                          .request_id = inference.id,
+                                          .traceparent = request.Find("traceparent").value_or(""),
+                                          .tracestate = request.Find("tracestate").value_or("")});
+  if (inference.trace == nullptr) return;
+  inference.trace->Mark(TraceEvent::kHttpRecvStart, request.received_nanos());
+  inference.trace->Mark(TraceEvent::kHttpRecvEnd, NowNanos());
+  TraceStart(inference);
+}
+
 void HttpRoutes::Infer(const RouteMatch& match, HttpRequest& request, ResponseSender sender) {
   absl::StatusOr<ModelHandle> handle = FindModel(match);
   if (!handle.ok()) return SendInferError(std::move(sender), handle.status(), {});
@@ -94,16 +106,7 @@ void HttpRoutes::Infer(const RouteMatch& match, HttpRequest& request, ResponseSe
     return InferCallPool::GiveBack(std::move(call));
   }
 
-  inference.trace = parts_.tracer->Start({.model = info.name(),
-                                          .version = info.version(),
-                                          .request_id = inference.id,
-                                          .traceparent = request.Find("traceparent").value_or(""),
-                                          .tracestate = request.Find("tracestate").value_or("")});
-  if (inference.trace != nullptr) {
-    inference.trace->Mark(TraceEvent::kHttpRecvStart, request.received_nanos());
-    inference.trace->Mark(TraceEvent::kHttpRecvEnd, NowNanos());
-    TraceStart(inference);
-  }
+  StartTrace(request, info, inference);
   call->coding = ChooseResponseCoding(request.Find("Accept-Encoding").value_or(""));
   call->model = &info;
   call->buffers = parts_.buffers;
