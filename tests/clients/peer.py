@@ -29,7 +29,7 @@ class TritonPythonModel:
         self.source = dict(zip([o["name"] for o in config["output"]], [i["name"] for i in config["input"]]))
     def execute(self, requests):
         return [pb.InferenceResponse([pb.Tensor(o, pb.get_input_tensor_by_name(r, self.source[o]).as_numpy())
-                                      for o in r.requested_output_names()]) for r in requests]
+                                      for o in sorted(r.requested_output_names())]) for r in requests]  # it is a set
 """
 
 
