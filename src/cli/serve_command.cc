@@ -33,7 +33,10 @@ int AwaitStop(Server& server, const sigset_t& signals) {
   for (;;) {
     const int signal = sigtimedwait(&signals, nullptr, &kLook);
     if (signal == SIGINT || signal == SIGTERM) return signal;
-    if (signal == SIGHUP || errno == EAGAIN) server.ReloadSecrets(/*all=*/signal == SIGHUP);
+    if (signal == SIGHUP || errno == EAGAIN) {
+      server.ReloadSecrets(/*all=*/signal == SIGHUP);
+      server.TidyAfterCrowd();
+    }
   }
 }
 

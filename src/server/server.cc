@@ -189,6 +189,15 @@ absl::Status Server::LoadModels() {
   return absl::InternalError(std::string(MessageOf(status)));
 }
 
+void Server::TidyAfterCrowd() {
+  constexpr std::size_t kCrowd = 1000;
+  const std::size_t now = http_ != nullptr ? http_->connections() : 0;
+  crowd_ = std::max(crowd_, now);
+  if (crowd_ < kCrowd || now > crowd_ / 4) return;
+  platform_->TrimHeap();
+  crowd_ = now;
+}
+
 absl::Status Server::Stop() {
   LOG_INFO("Waiting for in-flight requests to complete.");
   const absl::Time deadline = absl::Now() + absl::Seconds(options_.exit_timeout_secs);

@@ -60,6 +60,10 @@ class Server {
   // changes nothing.
   void ReloadSecrets(bool all);
 
+  // Gives back what a crowd of connections left in the heap, once it is gone. Called every few seconds by the thread that
+  // owns the server, which serves nobody.
+  void TidyAfterCrowd();
+
   std::uint16_t http_port() const { return http_ != nullptr ? http_->port() : 0; }
 
  private:
@@ -94,6 +98,7 @@ class Server {
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;
+  std::size_t crowd_ = 0;  // most connections since the heap was trimmed
   std::unique_ptr<Scope> loop_threads_;
 };
 

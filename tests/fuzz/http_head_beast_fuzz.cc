@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   http::request_parser<http::empty_body> theirs;
   theirs.eager(false);
   theirs.header_limit(1 << 20);
-  theirs.body_limit(boost::none);
+  theirs.body_limit(limits.body_bytes);
   boost::beast::error_code error;
   const std::size_t used = theirs.put(boost::asio::buffer(rest.data(), rest.size()), error);
   if (error && error != http::error::need_more) {

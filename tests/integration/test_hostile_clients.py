@@ -1,6 +1,6 @@
 """Crowds and floods. Each leaves another client's answers right and the server's memory where it was.
 
-Memory is the kernel's figure of anonymous memory. Latencies are not asserted here; bench/ measures them.
+Memory is the kernel's figure of anonymous memory. Latencies are not asserted: a busy machine would decide such a test.
 """
 
 import contextlib
