@@ -110,7 +110,7 @@ TEST_F(DecoupledTest, NoResponseIsAnAnswer) {
 
 TEST_F(DecoupledTest, OutputsComeAsTheRequestNamesThem) {
   auto request = MakeRepeat({5}, 0);
-  request->outputs = {{"IDX", false, 0}};
+  request->outputs = {{"IDX", false, 0, {}}};
   ASSERT_TRUE(Run("repeat", std::move(request)).ok());
   ASSERT_EQ(answers_.size(), 1u);
   ASSERT_EQ(answers_[0].outputs.size(), 1u);

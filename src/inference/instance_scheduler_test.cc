@@ -209,7 +209,7 @@ TEST_F(SchedulerTest, OutputThatIsNamedTwiceIsAnsweredOnce) {
   request->inputs[0].data_type = DataType::kFp32;
   request->inputs[0].shape = {4};
   request->inputs[0].data = std::as_bytes(std::span(values));
-  request->outputs = {{"OUTPUT0", true, 0}, {"OUTPUT0", false, 2}, {"OUTPUT0", false, 0}};
+  request->outputs = {{"OUTPUT0", true, 0, {}}, {"OUTPUT0", false, 2, {}}, {"OUTPUT0", false, 0, {}}};
   absl::Notification answered;
   request->on_complete = [&](std::unique_ptr<InferenceRequest> back) {
     EXPECT_TRUE(back->response.status.ok()) << back->response.status;
@@ -301,7 +301,7 @@ TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
       "output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 "
       "dims: [ 1 ] }"
       "output { name: \"C\" data_type: TYPE_FP32 dims: [ 1 ] }");
-  request_.outputs = {{"C", false, 0}, {"A", false, 0}};
+  request_.outputs = {{"C", false, 0, {}}, {"A", false, 0, {}}};
   EXPECT_TRUE(sink_->Wants(0));
   EXPECT_FALSE(sink_->Wants(1));
   const Shape shape{1, 1};

@@ -202,7 +202,7 @@ TEST(ModelInfo, NonBatchingShapeErrorEndsInDotAndBlank) {
 
 TEST(ModelInfo, UnknownOutputIsRefusedWithoutPrefix) {
   Fixture f(kTwoInputs);
-  f.request.outputs.push_back({"DUMMY", false, 0});
+  f.request.outputs.push_back({"DUMMY", false, 0, {}});
   EXPECT_EQ(f.Check(), "unexpected inference output 'DUMMY' for model 'm'");
 }
 
