@@ -14,6 +14,7 @@
 #include "resource/gpu.h"
 #include "tests/support/fault_platform.h"
 #include "tests/support/gpu_fakes/fake_gpu.h"
+#include "tests/support/gpu_fakes/fake_plan.h"
 #include "tests/support/model_directory.h"
 #include "tests/support/real_platform.h"
 
