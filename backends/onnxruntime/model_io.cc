@@ -181,7 +181,8 @@ class Checker {
                                 allowed));
       return;
     }
-    if (!CheckType(input.data_type(), *value, "input", path)) return;
+    if (value->kind != OnnxKind::kTensor) return;
+    CheckType(input.data_type(), *value, "input", path);
     if (input.allow_ragged_batch()) {
       CheckRagged(input, *value, path);
       return;
@@ -222,14 +223,15 @@ class Checker {
                                 output.name(), allowed));
       return;
     }
-    if (!CheckType(output.data_type(), *value, "output", path) || !shapes) return;
+    if (value->kind != OnnxKind::kTensor) return;
+    CheckType(output.data_type(), *value, "output", path);
+    if (!shapes) return;
     const auto& dims = output.has_reshape() ? output.reshape().shape() : output.dims();
     CheckShape(Shape(dims.begin(), dims.end()), *value, /*exact=*/true,
                path + (output.has_reshape() ? ".reshape.shape" : ".dims"));
   }
 
-  bool CheckType(int data_type, const OnnxValue& value, std::string_view what, const std::string& path) {
-    if (value.kind != OnnxKind::kTensor) return false;
+  void CheckType(int data_type, const OnnxValue& value, std::string_view what, const std::string& path) {
     const auto type = static_cast<DataType>(data_type);
     const DataType model_type = DataTypeOfOnnx(value.element_type);
     const std::string field = path + ".data_type";
@@ -242,15 +244,14 @@ class Checker {
       explain(findings_.AddWithCode(absl::StatusCode::kInternal, field,
                                     "unsupported datatype {} for {} '{}' for model '{}'", TypeName(data_type), what,
                                     value.name, config_.name()));
-      return false;
+      return;
     }
-    if (model_type == type) return true;
+    if (model_type == type) return;
     std::string model_name(ConfigName(model_type));
     if (model_type == DataType::kInvalid) model_name += fmt::format(" ({})", OnnxElementTypeName(value.element_type));
     explain(findings_.Add(field,
                           "unable to load model '{}', configuration expects datatype {} for {} '{}', model provides {}",
                           config_.name(), TypeName(data_type), what, value.name, model_name));
-    return false;
   }
 
   void CheckShape(Shape declared, const OnnxValue& value, bool exact, const std::string& path) {

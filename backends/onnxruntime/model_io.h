@@ -22,7 +22,7 @@ struct ModelIo {
 absl::Status CompleteConfig(const ModelIo& io, int default_max_batch_size, inference::ModelConfig* config);
 
 // Checks the configuration against the model with Triton's texts: the first finding, the further ones on the same line
-// after "; also: ". With `output_shapes` false the shapes of outputs are left for later.
+// as Finding of repository/config_finding.h. With `output_shapes` false the shapes of outputs are left for later.
 absl::Status CheckConfig(const ModelIo& io, const inference::ModelConfig& config, bool output_shapes);
 
 }  // namespace tidemark

@@ -6,6 +6,7 @@
 
 #include "backends/onnxruntime/onnxruntime_backend.h"
 #include "cli/audit_command.h"
+#include "cli/check_command.h"
 #include "cli/engine_command.h"
 #include "cli/serve_command.h"
 #include "platform/platform.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::string_view kUsage =
     "Usage: tidemark COMMAND [options]\n"
     "  serve    serve a model repository (also without COMMAND, and under the name tritonserver)\n"
+    "  check    say everything that is wrong with models, without serving them\n"
     "  audit    find out whether a server gives memory back\n"
     "  engine   make a model for a test\n"
     "  version  print the version\n"
@@ -33,6 +35,7 @@ int main(int argc, char** argv) {
     return tidemark::ServeMain(args.subspan(1));
   }
   if (command == "serve") return tidemark::ServeMain(args.subspan(2));
+  if (command == "check") return tidemark::CheckMain(args.subspan(2));
   if (command == "audit") return tidemark::AuditMain(args.subspan(2));
   if (command == "engine") return tidemark::EngineMain(args.subspan(2));
   if (command == "version" || command == "--version") {

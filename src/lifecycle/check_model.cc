@@ -23,9 +23,10 @@ bool Said(const std::vector<Finding>& findings, const Finding& finding) {
 
 CheckReport CheckModel(const LoadTransaction::Parts& parts, const RepositoryOptions& options,
                        const CheckRequest& request) {
-  ModelCheck files = CheckModelFiles(options, request.name, request.directory, request.overrides, request.text);
+  ModelCheck files = CheckModelFiles(options, request);
   CheckReport report;
   report.findings = std::move(files.findings);
+  report.parse_findings = files.parse_findings;
   report.text = std::move(files.text);
   if (!files.readable) return report;
 

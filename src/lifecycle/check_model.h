@@ -1,7 +1,6 @@
 #pragma once
 
-#include <filesystem>
-#include <optional>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -10,18 +9,15 @@
 
 namespace tidemark {
 
-struct CheckRequest {
-  std::string name;
-  std::filesystem::path directory;
-  LoadOverrides overrides;          // file overrides have been written to `directory`
-  std::optional<std::string> text;  // in place of the configuration file's
-  std::string owner;                // path for the rows of what is taken meanwhile
-  bool open = true;                 // open the model with its engine
+struct CheckRequest : FilesRequest {
+  std::string owner = {};  // path for the rows of what is taken meanwhile
+  bool open = true;        // open the model with its engine
 };
 
 struct CheckReport {
-  std::vector<Finding> findings;  // errors and warnings, each once
-  ConfigText text;                // what the places in them are about
+  std::vector<Finding> findings;   // errors and warnings, each once
+  ConfigText text;                 // what the places in them are about
+  std::size_t parse_findings = 0;  // so many of the first are about the text itself
 };
 
 // Everything that is wrong with the model in a directory, by its files and by what its engine says when it opens them: a

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <exception>
 #include <utility>
 
@@ -10,13 +11,17 @@
 namespace tidemark {
 namespace {
 
+std::ptrdiff_t Errors(const std::vector<Finding>& findings) {
+  return std::count_if(findings.begin(), findings.end(),
+                       [](const Finding& finding) { return finding.severity == Severity::kError; });
+}
+
 // What a check found as one status. Whatever is wrong with a model is the caller's affair.
-absl::Status CheckStatus(const std::string& name, const std::vector<Finding>& findings) {
+absl::Status CheckStatus(std::string_view name, const std::vector<Finding>& findings) {
   const absl::Status status = StatusOf(findings);
   if (status.ok()) return status;
   const bool kept = absl::IsNotFound(status) || absl::IsResourceExhausted(status) || absl::IsCancelled(status);
-  const auto errors = std::count_if(findings.begin(), findings.end(),
-                                    [](const Finding& finding) { return finding.severity == Severity::kError; });
+  const auto errors = Errors(findings);
   return absl::Status(kept ? status.code() : absl::StatusCode::kInvalidArgument,
                       fmt::format("model '{}' would not load: {}{}\n{} error{}, nothing was loaded", name,
                                   HeadOf(status), DetailsOf(status), errors, errors == 1 ? "" : "s"));
@@ -37,9 +42,10 @@ void Lifecycle::Impl::Check(std::string name, LoadOverrides overrides, CheckDone
     parts_.platform->TrimHeap();
     EndOperation(name);
     if (!findings.ok()) return done(findings.status(), "[]");
-    const absl::Status status = CheckStatus(std::string(NameOfKey(name)), *findings);
-    LOG_INFO("checked '{}': {} findings, {}", name, findings->size(), status.ok() ? "no error" : HeadOf(status));
-    done(status, FindingsJson(*findings));
+    const auto errors = Errors(*findings);
+    LOG_INFO("checked '{}': {} errors, {} warnings", name, errors,
+             static_cast<std::ptrdiff_t>(findings->size()) - errors);
+    done(CheckStatus(NameOfKey(name), *findings), FindingsJson(*findings));
   };
   Enqueue(key, Queued{LoadPool::Lane::kLoads, std::move(run)});
 }

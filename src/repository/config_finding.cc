@@ -72,6 +72,17 @@ bool SaysMoreThanItsMessage(const Finding& finding) {
   return finding.line > 0 || !finding.expected.empty() || !finding.fix.empty();
 }
 
+// `said`: its message stands somewhere else.
+std::string LineOf(const Finding& finding, bool said) {
+  std::string text = "\n" + PlaceAndFault(finding);
+  if (!said && !finding.expected.empty()) text += "; " + finding.message;
+  if (const std::string fix = SuggestionOf(finding); !fix.empty()) {
+    const bool words = finding.repair == Repair::kNone || finding.repair == Repair::kRemove;
+    text += (words ? "; " : "; write: ") + fix;
+  }
+  return text;
+}
+
 std::string Details(const std::vector<Finding>& findings) {
   std::vector<const Finding*> errors;
   for (const Finding& finding : findings) {
@@ -79,14 +90,7 @@ std::string Details(const std::vector<Finding>& findings) {
   }
   if (errors.empty() || (errors.size() == 1 && !SaysMoreThanItsMessage(*errors.front()))) return {};
   std::string text;
-  for (const Finding* finding : errors) {
-    text += "\n" + PlaceAndFault(*finding);
-    if (finding != errors.front() && !finding->expected.empty()) text += "; " + finding->message;
-    if (const std::string fix = SuggestionOf(*finding); !fix.empty()) {
-      const bool words = finding->repair == Repair::kNone || finding->repair == Repair::kRemove;
-      text += (words ? "; " : "; write: ") + fix;
-    }
-  }
+  for (const Finding* finding : errors) text += LineOf(*finding, finding == errors.front());
   return text;
 }
 
@@ -171,6 +175,14 @@ std::string PlaceAndFault(const Finding& finding) {
   if (finding.expected.empty()) return text + finding.message;
   return text +
          fmt::format("found {}, expected {}", finding.found.empty() ? "nothing" : finding.found, finding.expected);
+}
+
+std::string FindingLines(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    if (finding.severity == Severity::kError) text += LineOf(finding, false);
+  }
+  return text;
 }
 
 absl::Status StatusOf(const std::vector<Finding>& findings) {

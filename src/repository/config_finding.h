@@ -86,6 +86,9 @@ std::string SuggestionOf(const Finding& finding);
 // "FILE:LINE:COLUMN: FIELD: found X, expected Y" without what is not known; the message where found and expected are not.
 std::string PlaceAndFault(const Finding& finding);
 
+// A line for each error, each with a line break in front: "PlaceAndFault; MESSAGE; write: SUGGESTION".
+std::string FindingLines(const std::vector<Finding>& findings);
+
 // OK when there is no error; else the first error's code and, as text, its message. More lines follow, one for each error
 // ("PlaceAndFault; MESSAGE; write: SUGGESTION"), when there is more to say than that message. The findings travel with the
 // status (FindingsOf).

@@ -123,8 +123,8 @@ std::size_t OffsetOf(std::string_view text, int line, int column) {
 }
 
 // Offsets of the brackets that are open at the end, outermost first; stops at the first that opens a level too deep, which
-// is then the last.
-std::vector<std::size_t> OpenBrackets(std::string_view text, std::size_t limit) {
+// is then the last. With `pairs` also at the first that is closed by a bracket of another kind.
+std::vector<std::size_t> OpenBrackets(std::string_view text, std::size_t limit, bool pairs) {
   std::vector<std::size_t> open;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -138,6 +138,8 @@ std::vector<std::size_t> OpenBrackets(std::string_view text, std::size_t limit) 
       open.push_back(i);
       if (open.size() > limit) return open;
     } else if ((c == '}' || c == '>' || c == ']') && !open.empty()) {
+      const char opener = text[open.back()];
+      if (pairs && c != (opener == '{' ? '}' : opener == '<' ? '>' : ']')) return open;
       open.pop_back();
     }
   }
@@ -146,13 +148,13 @@ std::vector<std::size_t> OpenBrackets(std::string_view text, std::size_t limit) 
 
 // A brace that opens a level too deep: the parser recurses, and must not do so without end.
 std::optional<std::size_t> FindTooDeep(std::string_view text) {
-  const std::vector<std::size_t> open = OpenBrackets(text, kMaxDepth);
+  const std::vector<std::size_t> open = OpenBrackets(text, kMaxDepth, false);
   if (open.size() <= kMaxDepth) return std::nullopt;
   return open.back();
 }
 
 std::optional<std::size_t> FindUnclosed(std::string_view text) {
-  const std::vector<std::size_t> open = OpenBrackets(text, kMaxDepth);
+  const std::vector<std::size_t> open = OpenBrackets(text, kMaxDepth, true);
   if (open.empty()) return std::nullopt;
   return open.back();
 }
@@ -183,13 +185,16 @@ class Collector final : public google::protobuf::io::ErrorCollector {
     const std::vector<std::string_view> quoted = Quoted(message);
     const bool field = message.find("has no field named") != std::string::npos && quoted.size() == 2;
     const bool value = message.find("Unknown enumeration value of") != std::string::npos && quoted.size() == 2;
-    if (!field && !value) return ExplainToken(AddAt(offset, message));
+    const bool boolean = message.find("Invalid value for boolean field") != std::string::npos && quoted.size() == 2;
+    if (!field && !value && !boolean) return ExplainToken(AddAt(offset, message));
     // The parser stands behind the name by now: look for it backwards.
-    const std::string_view name = field ? quoted[1] : quoted[0];
+    const std::string_view name = value ? quoted[0] : quoted[1];
     std::size_t at = text_.rfind(name, offset);
     if (at == std::string_view::npos) at = offset;
     Finding& finding = AddAt(at, message);
-    if (field) {
+    if (boolean) {
+      ExplainToken(finding);
+    } else if (field) {
       ExplainField(quoted[0], name, finding);
     } else {
       ExplainValue(name, finding);

@@ -88,7 +88,7 @@ void CheckProfiles(const ModelConfig& config, const ModelInstanceGroup& group, c
 
 std::vector<Finding> ValidateInstanceGroups(const ModelConfig& config, const DeviceFacts& devices) {
   Findings out;
-  if (config.platform() == "ensemble") return {};
+  if (config.platform() == "ensemble" || config.has_ensemble_scheduling()) return {};
   if (config.instance_group().empty()) {
     out.Add("instance_group", "must specify one or more 'instance group's for {}", config.name())
         .Says("", "at least one group");

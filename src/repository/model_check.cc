@@ -202,20 +202,20 @@ std::vector<Finding> JudgeConfig(const RepositoryOptions& options, std::string_v
   return std::move(out).Take();
 }
 
-ModelCheck CheckModelFiles(const RepositoryOptions& options, std::string_view name, const fs::path& directory,
-                           const LoadOverrides& overrides, std::optional<std::string> given) {
+ModelCheck CheckModelFiles(const RepositoryOptions& options, const FilesRequest& request) {
+  const fs::path& directory = request.directory;
   ModelCheck check;
   ModelSource& source = check.source;
-  source.name = std::string(name);
-  source.key = source.name;
+  source.name = request.name;
   source.directory = directory;
-  source.config_from_override = overrides.config_json.has_value();
+  source.config_from_override = request.overrides.config_json.has_value();
   Findings out;
-  if (given) {
-    check.text.text = *std::move(given);
-    check.text.file = ConfigFileOf(directory, options.config_name).string();
+  if (request.text) {
+    check.text.text = *request.text;
+    check.text.file =
+        request.text_file.empty() ? ConfigFileOf(directory, options.config_name).string() : request.text_file.string();
   } else {
-    auto text = ReadConfigText(options, name, directory, overrides);
+    auto text = ReadConfigText(options, request.name, directory, request.overrides);
     if (!text.ok()) {
       check.findings = FindingsOf(text.status());
       check.findings.front().file = directory.string();
@@ -229,19 +229,24 @@ ModelCheck CheckModelFiles(const RepositoryOptions& options, std::string_view na
     if (config.ok()) {
       source.config = *std::move(config);
     } else {
-      const std::vector<Finding> errors = FindingsOf(config.status());
-      out.Append(errors);
+      std::vector<Finding> errors = FindingsOf(config.status());
+      check.parse_findings = errors.size();
       auto repaired = ParseRepaired(errors, &check.text);
+      out.Append(std::move(errors));
       check.readable = repaired.has_value();
       if (repaired) source.config = *std::move(repaired);
     }
   }
   if (check.readable) {
-    out.Append(JudgeConfig(options, name, directory, &source.config));
+    if (request.config_only && !source.config.name().empty()) source.name = source.config.name();
+    source.key = source.name;
+    out.Append(JudgeConfig(options, source.name, directory, &source.config));
     out.Append(FindDoubts(source.config));
-    CheckVersions(directory, &source, &out);
-    CheckLabels(directory, source.config, &out);
-    CheckStateFiles(directory, source.config, &out);
+    if (!request.config_only) {
+      CheckVersions(directory, &source, &out);
+      CheckLabels(directory, source.config, &out);
+      CheckStateFiles(directory, source.config, &out);
+    }
   }
   check.findings = std::move(out).Take();
   check.text.Locate(&check.findings);

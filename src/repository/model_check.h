@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -45,19 +46,28 @@ absl::StatusOr<inference::ModelConfig> ParseConfig(const ConfigText& text);
 std::vector<Finding> JudgeConfig(const RepositoryOptions& options, std::string_view name,
                                  const std::filesystem::path& directory, inference::ModelConfig* config);
 
+struct FilesRequest {
+  std::string name;
+  std::filesystem::path directory;
+  LoadOverrides overrides = {};
+  std::optional<std::string> text = std::nullopt;  // in place of the configuration file's
+  std::filesystem::path text_file = {};            // what `text` is named in findings; empty: the configuration file
+  // Only the text is looked at: there is no model around it. The name is then the one that it gives, if any.
+  bool config_only = false;
+};
+
 // What a model's files show without its engine.
 struct ModelCheck {
   ModelSource source;     // good for opening the model when `readable`
   bool readable = false;  // the configuration could be understood, perhaps after the repairs that findings propose
   ConfigText text;
-  std::vector<Finding> findings;  // errors and warnings, with places
+  std::vector<Finding> findings;   // errors and warnings, with places
+  std::size_t parse_findings = 0;  // so many of the first are about the text itself
 };
 
 // Reads the model in that directory as a load would, but goes on after a mistake where that makes sense: names that are
-// nearly right are taken for what was meant. Looks at labels and other files that the configuration names as well.
-// `given` stands in for the configuration file's text. Never writes.
-ModelCheck CheckModelFiles(const RepositoryOptions& options, std::string_view name,
-                           const std::filesystem::path& directory, const LoadOverrides& overrides = {},
-                           std::optional<std::string> given = std::nullopt);
+// nearly right are taken for what was meant. Looks at labels and other files that the configuration names as well. Never
+// writes.
+ModelCheck CheckModelFiles(const RepositoryOptions& options, const FilesRequest& request);
 
 }  // namespace tidemark

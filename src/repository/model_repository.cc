@@ -132,6 +132,14 @@ absl::StatusOr<ModelSource> ModelRepository::Resolve(std::string_view name, cons
   return ResolveIn(name, entry.model_namespace, entry.directories.front(), overrides);
 }
 
+absl::Status ModelRepository::WithTheRest(const absl::Status& status, const FilesRequest& request) const {
+  const ModelCheck check = CheckModelFiles(options_, request);
+  const std::vector<Finding> rest(
+      check.findings.begin() + static_cast<std::ptrdiff_t>(std::min(check.parse_findings, check.findings.size())),
+      check.findings.end());
+  return WithFindings(absl::Status(status.code(), std::string(MessageOf(status)) + FindingLines(rest)), check.findings);
+}
+
 absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, std::string_view model_namespace,
                                                        const fs::path& directory,
                                                        const LoadOverrides& overrides) const {
@@ -146,7 +154,9 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, st
   ASSIGN_OR_RETURN(ConfigText text, ReadConfigText(options_, name, directory, overrides));
   inference::ModelConfig& config = source.config;
   if (!text.absent) {
-    ASSIGN_OR_RETURN(config, ParseConfig(text));
+    auto parsed = ParseConfig(text);
+    if (!parsed.ok()) return WithTheRest(parsed.status(), {source.name, directory, overrides});
+    config = *std::move(parsed);
   }
   std::vector<Finding> findings = JudgeConfig(options_, name, directory, &config);
   text.Locate(&findings);

@@ -80,6 +80,8 @@ struct RepositoryOptions {
   bool auto_complete = true;  // off: a configuration file is required, and inputs and outputs are validated here
 };
 
+struct FilesRequest;  // repository/model_check.h
+
 // Which models exist on disk. Reads it anew at each call and remembers nothing; immutable, so thread-safe.
 // Never writes, never throws; concurrent edits of the repository lead to an error or to one of the two
 // states, never to a crash.
@@ -125,6 +127,9 @@ class ModelRepository {
   ModelRepository(Private, RepositoryOptions options) : options_(std::move(options)) {}
 
  private:
+  // A text that cannot be parsed: what else is wrong comes behind what the parser says.
+  absl::Status WithTheRest(const absl::Status& status, const FilesRequest& request) const;
+
   const RepositoryOptions options_;
 };
 

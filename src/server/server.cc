@@ -7,27 +7,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "backends/identity/identity_backend.h"
-#include "backends/onnxruntime/onnxruntime_backend.h"
-#include "backends/openvino/openvino_backend.h"
-#include "backends/tensorrt/tensorrt_backend.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "lifecycle/load_pool.h"
+#include "server/engines.h"
 
 namespace tidemark {
-namespace {
-
-std::filesystem::path DefaultEngineDirectory() {
-  std::error_code error;
-  const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path installed = binary.parent_path().parent_path() / "lib" / "tidemark" / "engines";
-  const std::filesystem::path built = binary.parent_path() / "engines";
-  return std::filesystem::is_directory(built, error) ? built : installed;
-}
-
-}  // namespace
-
 Server::Server(Private /*only Create*/, ServerOptions options) : options_(std::move(options)) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
@@ -56,10 +41,7 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
       options_.backend_settings);
   OpenGpus();
   backends_->SetGpus(gpus_.get());
-  backends_->Add("identity", &CreateIdentityBackend);
-  backends_->Add("onnxruntime", &CreateOnnxRuntimeBackend);
-  backends_->Add("openvino", &CreateOpenVinoBackend);
-  backends_->Add("tensorrt", &CreateTensorRtBackend);
+  AddEngines(*backends_);
   for (const NamedBackendFactory& more : more_backends) backends_->Add(std::string(more.name), more.factory);
   RepositoryOptions repository;
   repository.roots = options_.model_repositories;
