@@ -391,7 +391,6 @@ class Run:
             expect(not text, text)
             # The hog is a process of its own: what it leaves, it leaves.
             hog = subprocess.Popen([sys.executable, pathlib.Path(__file__).parent / "hog.py", str(48 * MIB)],
-                                   env=self.env | {"PYTHONPATH": str(pathlib.Path(__file__).parent)},
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             try:
                 figures["free_bytes"] = int(hog.stdout.readline())
