@@ -41,6 +41,9 @@ class OrtModel final : public BackendModel {
   absl::StatusOr<std::unique_ptr<BackendInstance>> CreateInstance(Scope& scope,
                                                                   const inference::ModelInstanceGroup& group,
                                                                   std::string_view name, DeviceId device) override;
+  std::uint64_t cached_bytes(DeviceId device) const override {
+    return device == kHost ? session_->heap().cached_bytes() : 0;
+  }
   void Trim() noexcept override { session_->heap().Trim(); }
 
   const OrtSession& session() const { return *session_; }

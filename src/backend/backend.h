@@ -66,6 +66,9 @@ class BackendModel {
                                                                           const inference::ModelInstanceGroup& group,
                                                                           std::string_view name, DeviceId device) = 0;
 
+  // Bytes on `device` that the engine keeps for reuse and would give back at Trim. Thread-safe, cheap.
+  virtual std::uint64_t cached_bytes(DeviceId /*device*/) const { return 0; }
+
   // Gives back what can be had again (arenas, caches); the model goes on serving.
   virtual void Trim() noexcept {}
 };

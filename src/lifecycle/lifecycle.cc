@@ -101,7 +101,11 @@ absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const 
 
 bool Lifecycle::Ready() const {
   if (state() != ServerState::kReady || impl_->parts().ledger->stranded_rows() != 0) return false;
-  if (!impl_->options().strict_readiness) return true;
+  return !impl_->options().strict_readiness || ModelsReady();
+}
+
+bool Lifecycle::ModelsReady() const {
+  if (state() != ServerState::kReady) return false;
   const std::shared_ptr<const RegistrySnapshot> snapshot = impl_->parts().registry->Snapshot();
   for (const auto& [name, model] : *snapshot) {
     if (model->versions.empty()) return false;
@@ -120,6 +124,12 @@ bool Lifecycle::Ready() const {
     }
   }
   return true;
+}
+
+LoadHistory& Lifecycle::history() const { return impl_->history(); }
+
+MemoryEstimate Lifecycle::Learned(std::string_view key, std::int64_t version) const {
+  return impl_->LearnedBytes(std::string(key), version);
 }
 
 void Lifecycle::BeginExit() {

@@ -19,11 +19,13 @@
 #include "absl/time/time.h"
 #include "backend/backend.h"
 #include "inference/registry.h"
+#include "lifecycle/load_history.h"
 #include "observe/statistics_book.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
 #include "resource/ledger.h"
 #include "resource/scope.h"
+#include "resource/witness.h"
 
 namespace tidemark {
 
@@ -78,6 +80,7 @@ class Lifecycle {
     BackendRegistry* backends = nullptr;
     BufferPool* buffers = nullptr;
     StatisticsBook* statistics = nullptr;  // may be null: then each load counts for itself
+    MemoryWitness* witness = nullptr;      // may be null: then the history knows the ledger's figures only
   };
 
   static absl::StatusOr<std::unique_ptr<Lifecycle>> Create(Options options, Parts parts);
@@ -107,8 +110,16 @@ class Lifecycle {
   // May traffic be sent here? kReady, no stranded device rows and, with strict readiness, every known version READY or
   // unloaded on purpose.
   bool Ready() const;
+  // Is every known version READY or unloaded on purpose, or on its way in or out? False before kReady.
+  bool ModelsReady() const;
   // Takes new requests? False from the first signal on.
   bool accepting() const { return state() == ServerState::kReady; }
+
+  // What loads and unloads did.
+  LoadHistory& history() const;
+  // What the version with these files took at most until now, for the admission of its next load; empty when it never
+  // was loaded.
+  MemoryEstimate Learned(std::string_view key, std::int64_t version) const;
 
   // From now on not ready; nothing new is loaded. Returns at once.
   void BeginExit();

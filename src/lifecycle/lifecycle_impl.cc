@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -68,6 +69,7 @@ void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done)
       status = PollError(name, absl::ResourceExhaustedError(fmt::format("exception: {}", error.what())));
       LOG_ERROR("{}", MessageOf(status));
     }
+    CountLoad(name, status);
     EndOperation(name);
     done(status);
   };
@@ -164,7 +166,10 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
                                                                    const std::shared_ptr<Scope>& files, bool overridden,
                                                                    Running& running) {
   LOG_INFO("loading: {}:{}", source.name, version);
+  const std::int64_t start = NowNanos();
+  const DeviceBytes before = Witnessed({});
   absl::Status status;
+  std::string owner;
   bool alone = false;
   for (int attempt = 0; attempt <= std::max(options_.retry_count, 0);) {
     std::uint64_t number = 0;
@@ -172,21 +177,24 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
       absl::MutexLock lock(&mutex_);
       number = ++counter_;
     }
+    owner = fmt::format("model/{}/{}/load-{}", source.key, version, number);
     LoadTransaction transaction(
         LoadTransaction::Parts{.platform = parts_.platform,
                                .ledger = parts_.ledger,
                                .backends = parts_.backends,
                                .buffers = parts_.buffers,
+                               .statistics = parts_.statistics,
                                .admission = &admission_,
                                .operation = &running.operation,
                                .cancel = &running.cancel,
                                .auto_complete = parts_.repository->options().auto_complete,
                                .measured = overridden ? std::nullopt : Measured(source, version),
                                .alone = alone},
-        source, version, fmt::format("model/{}/{}/load-{}", source.key, version, number), files);
+        source, version, owner, files);
     absl::StatusOr<std::unique_ptr<Model>> model = transaction.Run();
     if (model.ok()) {
       Learn(source.key, version, (*model)->scope(), overridden ? nullptr : &source.stamp);
+      RememberLoad(source.key, version, owner, model, start, before);
       return model;
     }
     status = parts_.repository->WithPlaces(source, model.status());
@@ -200,6 +208,7 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
     if (running.cancel.cancelled()) break;
     ++attempt;
   }
+  RememberLoad(source.key, version, owner, status, start, before);
   return status;
 }
 
@@ -225,11 +234,63 @@ void Lifecycle::Impl::Learn(const std::string& name, std::int64_t version, const
   }
 }
 
+MemoryEstimate Lifecycle::Impl::LearnedBytes(const std::string& name, std::int64_t version) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = learned_.find({name, version});
+  return it == learned_.end() ? MemoryEstimate() : it->second.high_water;
+}
+
+DeviceBytes Lifecycle::Impl::Witnessed(const DeviceBytes& devices) const {
+  return parts_.witness == nullptr ? DeviceBytes() : parts_.witness->Bytes(devices);
+}
+
+void Lifecycle::Impl::RememberLoad(const std::string& name, std::int64_t version, const std::string& owner,
+                                   const absl::StatusOr<std::unique_ptr<Model>>& result, std::int64_t start,
+                                   const DeviceBytes& before) {
+  LoadRecord record;
+  record.ok = result.ok();
+  std::uint64_t cached = 0;
+  if (result.ok()) {
+    for (const auto& [device, figures] : (*result)->scope().MemoryUse()) {
+      record.taken[device] = static_cast<std::int64_t>(figures.now);
+    }
+    cached = (*result)->backend_model().cached_bytes(kHost);
+  } else {
+    record.reason = TritonStatusText(result.status());
+    for (const LedgerRow& row : parts_.ledger->RowsOf(owner)) {
+      ++record.rows_left;
+      if (CountsAgainstBudget(row.kind)) record.taken[row.device] += static_cast<std::int64_t>(row.bytes);
+    }
+  }
+  record.seconds = static_cast<double>(NowNanos() - start) / 1e9;
+  for (const auto& [device, bytes] : Witnessed(record.taken)) {
+    const auto at_start = before.find(device);  // a GPU is not asked before it is known that it is used
+    if (at_start != before.end()) record.witness[device] = bytes - at_start->second;
+  }
+  record.ended_ms = UnixMillis();
+  history_.LoadEnded(name, version, std::move(record), cached);
+}
+
+void Lifecycle::Impl::CountLoad(const std::string& name, const absl::Status& answer) {
+  absl::Status cause = answer;
+  bool known = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const auto it = records_.find(name); it != records_.end()) {
+      known = it->second.known;
+      if (!answer.ok() && !it->second.cause.ok()) cause = it->second.cause;
+      it->second.cause = absl::OkStatus();
+    }
+  }
+  history_.CountLoad(name, known, cause);
+}
+
 absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
                                        std::vector<absl::StatusOr<std::unique_ptr<Model>>> results) {
   std::string text;     // Triton's
   std::string details;  // ours, behind it
   bool cancelled = false;
+  absl::Status cause;
   std::map<std::int64_t, std::string> reasons;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const std::int64_t version = source.versions[i];
@@ -239,6 +300,7 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
     }
     const absl::Status& status = results[i].status();
     cancelled = cancelled || absl::IsCancelled(status);
+    if (cause.ok()) cause = status;
     reasons[version] = TritonStatusText(status);
     text += fmt::format("version {} is at UNAVAILABLE state: {}: {};\n", version, TritonCodeName(status.code()),
                         HeadOf(status));
@@ -250,6 +312,7 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
   absl::MutexLock lock(&mutex_);
   Record& record = records_[source.key];
   record.stamp.reset();
+  record.cause = cause;
   for (const auto& [number, reason] : reasons) {
     Version& version = record.versions[number];
     if (version.state == VersionState::kReady) continue;  // the old one serves on
@@ -364,16 +427,39 @@ void Lifecycle::Impl::StartDrains(std::vector<Drain> drains) {
   }
 }
 
-void Lifecycle::Impl::FinishDrain(Drain drain) {
+UnloadRecord Lifecycle::Impl::TakeDown(Drain& drain) {
   const std::string owner = drain.model->scope().owner();
   Learn(drain.name, drain.version, drain.model->scope(), nullptr);
+  const std::int64_t start = NowNanos();
+  UnloadRecord record;
+  for (const auto& [device, figures] : drain.model->scope().MemoryUse()) {
+    record.held[device] = static_cast<std::int64_t>(figures.now);
+  }
+  const DeviceBytes before = Witnessed(record.held);
   drain.model.reset();
   parts_.buffers->Trim();  // buffers of its size may never be asked for again
   parts_.platform->TrimHeap();
   admission_.DrainEnded();
-  if (const std::size_t left = parts_.ledger->RowsOf(owner).size(); left != 0) {
-    LOG_ERROR("'{}' version {} left {} ledger rows behind", drain.name, drain.version, left);
+  record.returned = record.held;
+  for (const LedgerRow& row : parts_.ledger->RowsOf(owner)) {
+    ++record.rows_left;
+    if (CountsAgainstBudget(row.kind)) record.returned[row.device] -= static_cast<std::int64_t>(row.bytes);
   }
+  if (record.rows_left != 0) {
+    LOG_ERROR("'{}' version {} left {} ledger rows behind", drain.name, drain.version, record.rows_left);
+  }
+  for (const auto& [device, bytes] : Witnessed(record.held)) {
+    const auto at_start = before.find(device);
+    if (at_start != before.end()) record.witness[device] = at_start->second - bytes;
+  }
+  record.seconds = static_cast<double>(NowNanos() - start) / 1e9;
+  record.ended_ms = UnixMillis();
+  record.verdict = Judge(record);
+  return record;
+}
+
+void Lifecycle::Impl::FinishDrain(Drain drain) {
+  history_.UnloadEnded(drain.name, drain.version, TakeDown(drain));
   LOG_INFO("successfully unloaded '{}' version {}", drain.name, drain.version);
   std::vector<Waiter> waiters;
   {

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "lifecycle/admission.h"
 #include "lifecycle/lifecycle.h"
+#include "lifecycle/load_history.h"
 #include "lifecycle/load_pool.h"
 #include "lifecycle/load_transaction.h"
 
@@ -29,6 +30,8 @@ class Lifecycle::Impl {
   const Options& options() const { return options_; }
   Parts& parts() { return parts_; }
   LoadPool& pool() { return *pool_; }
+  LoadHistory& history() { return history_; }
+  MemoryEstimate LearnedBytes(const std::string& name, std::int64_t version);
 
   // The key (repository/model_repository.h) of the model that a client means by `name`: the one that is known under it,
   // else the one that the repository has; the name itself where that is ambiguous, so that the operation says so.
@@ -78,6 +81,7 @@ class Lifecycle::Impl {
     std::deque<Queued> waiting;
     int draining = 0;  // versions that are withdrawn and not yet gone
     std::vector<Waiter> waiters;
+    absl::Status cause;  // why the last load failed, as its first failing version said it; OK when none of them did
   };
   // A version that was withdrawn and is on its way out.
   struct Drain {
@@ -114,6 +118,14 @@ class Lifecycle::Impl {
   std::optional<MemoryEstimate> Measured(const ModelSource& source, std::int64_t version);
   // Keeps what a version took. With `stamp` it is a load of these files, without it a version on its way out.
   void Learn(const std::string& name, std::int64_t version, const Scope& scope, const ModelStamp* stamp);
+  // Counts an operation by its answer or, where that hides it, by the cause.
+  void CountLoad(const std::string& name, const absl::Status& answer);
+  // What kernel and driver count now, by device.
+  DeviceBytes Witnessed(const DeviceBytes& devices) const;
+  // Remembers the end of one version's load, good or bad, that began at `start` (NowNanos) with `before` witnessed.
+  void RememberLoad(const std::string& name, std::int64_t version, const std::string& owner,
+                    const absl::StatusOr<std::unique_ptr<Model>>& result, std::int64_t start,
+                    const DeviceBytes& before);
   absl::Status FailLoad(const ModelSource& source, std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
   // What a commit needs and what can fail, made before anything changes.
   struct Staged {
@@ -138,12 +150,15 @@ class Lifecycle::Impl {
   void WithdrawLocked(const std::string& name, std::int64_t number, Version& version, std::vector<Drain>& drains)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StartDrains(std::vector<Drain> drains);
+  // Destroys the model, which nobody is inside any more, and measures what came back.
+  UnloadRecord TakeDown(Drain& drain);
   void FinishDrain(Drain drain);
   void PublishLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IdleLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   Parts parts_;
+  LoadHistory history_;
 
   absl::Mutex mutex_;
   std::uint64_t counter_ ABSL_GUARDED_BY(mutex_) = 0;  // generations, attempts, waiters

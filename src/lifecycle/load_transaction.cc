@@ -39,6 +39,12 @@ std::vector<double> FirstResponseBuckets(const inference::ModelConfig& config) {
   return LatencyDistributions::DefaultBuckets();
 }
 
+StatisticsBook::Tags TagsOf(const inference::ModelConfig& config) {
+  StatisticsBook::Tags tags;
+  for (const auto& [key, value] : config.metric_tags()) tags.emplace("_" + key, value);
+  return tags;
+}
+
 }  // namespace
 
 LoadTransaction::LoadTransaction(Parts parts, const ModelSource& source, std::int64_t version, std::string owner,
@@ -82,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
   if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("after the warm-up");
   model_.scheduler = std::move(scheduler_);
   if (parts_.statistics != nullptr) {
-    model_.statistics = parts_.statistics->Open(source_.key, version_, FirstResponseBuckets(config_));
+    model_.statistics = parts_.statistics->Open(source_.key, version_, FirstResponseBuckets(config_), TagsOf(config_));
   }
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();

@@ -1,9 +1,11 @@
 #include "observe/statistics_book.h"
 
+#include <utility>
+
 namespace tidemark {
 
 std::shared_ptr<ModelStatistics> StatisticsBook::Open(std::string_view key, std::int64_t version,
-                                                      const std::vector<double>& buckets) {
+                                                      const std::vector<double>& buckets, Tags tags) {
   Id id(key, version);
   std::shared_ptr<LatencyDistributions> distributions;
   {
@@ -13,6 +15,7 @@ std::shared_ptr<ModelStatistics> StatisticsBook::Open(std::string_view key, std:
       record.distributions = std::make_shared<LatencyDistributions>(options_, buckets);
     }
     distributions = record.distributions;
+    record.tags = std::move(tags);
   }
   // Made without the lock: should this fail, the deleter runs and takes it.
   auto statistics = std::make_unique<ModelStatistics>(std::move(distributions));
@@ -42,7 +45,7 @@ std::vector<StatisticsBook::Entry> StatisticsBook::Collect(absl::FunctionRef<boo
       it = known(id.first) ? std::next(it) : records_.erase(it);
       continue;
     }
-    Entry entry{id.first, id.second, record.past, 0, record.distributions};
+    Entry entry{id.first, id.second, record.tags, record.past, 0, record.distributions};
     for (const ModelStatistics* statistics : record.living) {
       entry.totals.Add(statistics->Totals());
       entry.pending += statistics->pending();

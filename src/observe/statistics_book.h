@@ -26,14 +26,19 @@ class StatisticsBook {
 
   const LatencyOptions& options() const { return options_; }
 
+  // Labels of a version's series besides model and version: "_<key>" of its `metric_tags`.
+  using Tags = std::map<std::string, std::string>;
+
   // Statistics for a load of the version. `key` is the registry's. `buckets` as LatencyDistributions takes them (those of
-  // the version's first load stay).
+  // the version's first load stay; tags are those of the last).
   std::shared_ptr<ModelStatistics> Open(std::string_view key, std::int64_t version,
-                                        const std::vector<double>& buckets = LatencyDistributions::DefaultBuckets());
+                                        const std::vector<double>& buckets = LatencyDistributions::DefaultBuckets(),
+                                        Tags tags = {});
 
   struct Entry {
     std::string key;
     std::int64_t version = 0;
+    Tags tags;
     StatisticsTotals totals;  // all loads
     std::int64_t pending = 0;
     std::shared_ptr<const LatencyDistributions> distributions;  // may be null
@@ -47,6 +52,7 @@ class StatisticsBook {
     StatisticsTotals past;  // of loads that have ended
     std::vector<const ModelStatistics*> living;
     std::shared_ptr<LatencyDistributions> distributions;
+    Tags tags;
   };
   using Id = std::pair<std::string, std::int64_t>;
 

@@ -23,6 +23,11 @@ struct MemoryInfo {  // nvmlMemory_t
   unsigned long long used;
 };
 
+struct Utilization {  // nvmlUtilization_t, percent
+  unsigned int gpu;
+  unsigned int memory;
+};
+
 struct ProcessInfo {  // nvmlProcessInfo_v2_t, what the _v2 and _v3 calls fill
   unsigned int pid;
   unsigned long long used_gpu_memory;  // all ones: not available
@@ -54,6 +59,11 @@ class NvmlLibrary final : public Nvml {
     RETURN_IF_ERROR(Resolve(memory_, {"nvmlDeviceGetMemoryInfo"}));
     RETURN_IF_ERROR(
         Resolve(processes_, {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"}));
+    // Vitals that an older driver may not tell.
+    Find(utilization_, "nvmlDeviceGetUtilizationRates");
+    Find(power_, "nvmlDeviceGetPowerUsage");
+    Find(power_limit_, "nvmlDeviceGetEnforcedPowerLimit");
+    Find(energy_, "nvmlDeviceGetTotalEnergyConsumption");
     RETURN_IF_ERROR(Check(init_(), "start"));
     started_ = true;
     return absl::OkStatus();
@@ -101,7 +111,36 @@ class NvmlLibrary final : public Nvml {
     return processes;
   }
 
+  absl::StatusOr<NvmlVitals> Vitals(int device) override {
+    ASSIGN_OR_RETURN(Device handle, Handle(device));
+    std::array<char, 96> name{}, uuid{};
+    RETURN_IF_ERROR(Check(name_(handle, name.data(), name.size()), "name the device"));
+    RETURN_IF_ERROR(Check(uuid_(handle, uuid.data(), uuid.size()), "identify the device"));
+    MemoryInfo memory{};
+    RETURN_IF_ERROR(Check(memory_(handle, &memory), "read the memory in use"));
+    NvmlVitals vitals;
+    vitals.name = name.data();
+    vitals.uuid = uuid.data();
+    vitals.total_bytes = static_cast<std::int64_t>(memory.total);
+    vitals.used_bytes = static_cast<std::int64_t>(memory.used);
+    Utilization busy{};
+    if (utilization_ != nullptr && utilization_(handle, &busy) == kSuccess) vitals.utilization = busy.gpu / 100.0;
+    unsigned int milliwatts = 0;
+    if (power_ != nullptr && power_(handle, &milliwatts) == kSuccess) vitals.power_watts = milliwatts / 1000.0;
+    if (power_limit_ != nullptr && power_limit_(handle, &milliwatts) == kSuccess) {
+      vitals.power_limit_watts = milliwatts / 1000.0;
+    }
+    unsigned long long energy = 0;
+    if (energy_ != nullptr && energy_(handle, &energy) == kSuccess) vitals.energy_millijoules = energy;
+    return vitals;
+  }
+
  private:
+  template <typename Function>
+  void Find(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library_, name));
+  }
+
   template <typename Function>
   absl::Status Resolve(Function& function, std::initializer_list<const char*> names) {
     for (const char* name : names) {
@@ -136,6 +175,10 @@ class NvmlLibrary final : public Nvml {
   Return (*uuid_)(Device, char*, unsigned int) = nullptr;
   Return (*driver_)(char*, unsigned int) = nullptr;
   Return (*memory_)(Device, MemoryInfo*) = nullptr;
+  Return (*utilization_)(Device, Utilization*) = nullptr;
+  Return (*power_)(Device, unsigned int*) = nullptr;
+  Return (*power_limit_)(Device, unsigned int*) = nullptr;
+  Return (*energy_)(Device, unsigned long long*) = nullptr;
   Return (*processes_)(Device, unsigned int*, ProcessInfo*) = nullptr;
 };
 

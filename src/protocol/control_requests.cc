@@ -180,10 +180,8 @@ absl::Status ReadLogSetting(JsonCursor& cursor, std::string_view key, LogSetting
   if (key == "log_format") {
     std::string text;
     RETURN_IF_ERROR(ReadString(cursor, text));
-    if (text == "default") {
-      settings.format = LogFormat::kDefault;
-    } else if (text == "ISO8601") {
-      settings.format = LogFormat::kIso8601;
+    if (const std::optional<LogFormat> format = ParseLogFormat(text); format) {
+      settings.format = *format;
     } else if (!cursor.failed()) {
       return absl::InvalidArgumentError(fmt::format("invalid argument for --log_format, got: {}", text));
     }
@@ -240,8 +238,7 @@ std::string LogSettingsJson(const LogSettings& settings) {
   AppendJsonString(out, settings.file);
   out += fmt::format(
       ",\"log_info\":{},\"log_warning\":{},\"log_error\":{},\"log_verbose_level\":{},\"log_format\":\"{}\"}}",
-      settings.info, settings.warning, settings.error, settings.verbose_level,
-      settings.format == LogFormat::kDefault ? "default" : "ISO8601");
+      settings.info, settings.warning, settings.error, settings.verbose_level, LogFormatName(settings.format));
   return out;
 }
 

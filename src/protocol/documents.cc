@@ -79,8 +79,17 @@ std::string ModelMetadataJson(const ModelInfo& model, std::span<const std::int64
   return out;
 }
 
+std::vector<MemoryUsage> MemoryUsageOf(Model& model) {
+  std::vector<MemoryUsage> usages;
+  for (const auto& [device, figures] : model.scope().MemoryUse()) {
+    if (figures.now == 0) continue;
+    usages.push_back({device == kHost ? "CPU" : "GPU", device == kHost ? 0 : device, figures.now});
+  }
+  return usages;
+}
+
 void AppendModelStatistics(std::string& out, std::string_view name, std::int64_t version,
-                           const ModelStatisticsSnapshot& statistics) {
+                           const ModelStatisticsSnapshot& statistics, std::span<const MemoryUsage> memory) {
   out += "{\"name\":";
   AppendJsonString(out, name);
   fmt::format_to(std::back_inserter(out),
@@ -122,7 +131,14 @@ void AppendModelStatistics(std::string& out, std::string_view name, std::int64_t
     AppendDuration(out, "compute_output", stats.compute_output);
     out += '}';
   }
-  out += "],\"memory_usage\":[]}";
+  out += "],\"memory_usage\":[";
+  first = true;
+  for (const MemoryUsage& usage : memory) {
+    if (!std::exchange(first, false)) out += ',';
+    fmt::format_to(std::back_inserter(out), "{{\"type\":\"{}\",\"id\":{},\"byte_size\":{}}}", usage.type, usage.id,
+                   usage.byte_size);
+  }
+  out += "]}";
 }
 
 }  // namespace tidemark

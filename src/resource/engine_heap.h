@@ -44,6 +44,11 @@ class EngineHeap {
   std::uint64_t live_bytes() const { return live_bytes_.load(std::memory_order_relaxed); }
   std::uint64_t live_blocks() const { return live_blocks_.load(std::memory_order_relaxed); }
   std::uint64_t peak_bytes() const { return peak_bytes_.load(std::memory_order_relaxed); }
+  // Freed blocks that are kept for reuse.
+  std::uint64_t cached_bytes() const {
+    absl::MutexLock lock(&mutex_);
+    return cached_bytes_;
+  }
   // Why the last Allocate answered null; OK if none did.
   absl::Status last_error() const;
 

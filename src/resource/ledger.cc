@@ -7,7 +7,6 @@
 #include "base/status.h"
 
 namespace tidemark {
-namespace {
 
 bool CountsAgainstBudget(ResourceKind kind) {
   switch (kind) {
@@ -21,6 +20,8 @@ bool CountsAgainstBudget(ResourceKind kind) {
       return false;
   }
 }
+
+namespace {
 
 bool IsBelow(std::string_view path, std::string_view owner) {
   return path == owner || (path.size() > owner.size() && path.starts_with(owner) && path[owner.size()] == '/');
@@ -94,8 +95,11 @@ std::uint64_t Ledger::FreeBytes(const Account& account) {
 }
 
 void Ledger::Count(const Entry& entry, std::uint64_t before, std::uint64_t after) noexcept {
-  if (!CountsAgainstBudget(entry.row.kind)) return;
   Account& account = accounts_.find(entry.row.device)->second;
+  MemoryFigures& kind = account.kinds[static_cast<std::size_t>(entry.row.kind)];
+  kind.now = kind.now - before + after;
+  kind.high_water = std::max(kind.high_water, kind.now);
+  if (!CountsAgainstBudget(entry.row.kind)) return;
   account.used = account.used - before + after;
   account.high_water = std::max(account.high_water, account.used);
   if (entry.mark == nullptr) return;
@@ -221,6 +225,7 @@ LedgerTotals Ledger::Totals() const {
   }
   for (const auto& [device, account] : accounts_) {
     totals.memory[device] = MemoryFigures{account.used, account.high_water};
+    totals.kinds[device] = account.kinds;
     if (account.budget.has_value()) totals.budgets[device] = *account.budget;
   }
   return totals;

@@ -34,6 +34,8 @@ enum class ResourceKind : std::uint8_t {
 };
 inline constexpr std::size_t kResourceKinds = 9;
 std::string_view ResourceKindName(ResourceKind kind);
+// Is it memory that a budget is about? Mapped files, directories, libraries and threads are not.
+bool CountsAgainstBudget(ResourceKind kind);
 
 // Where the bytes lie: the host, or an accelerator by its number.
 using DeviceId = int;
@@ -136,8 +138,9 @@ struct LedgerTotals {
   std::uint64_t stranded_rows = 0;
   std::map<DeviceId, std::array<std::uint64_t, kResourceKinds>> bytes;           // without resident rows
   std::map<DeviceId, std::array<std::uint64_t, kResourceKinds>> resident_bytes;  // resident rows only
-  std::map<DeviceId, MemoryFigures> memory;      // bytes of memory kinds, resident rows included
-  std::map<DeviceId, std::uint64_t> budgets;     // of the devices that have one
+  std::map<DeviceId, MemoryFigures> memory;                             // bytes of memory kinds, resident rows included
+  std::map<DeviceId, std::array<MemoryFigures, kResourceKinds>> kinds;  // bytes of each kind, resident rows included
+  std::map<DeviceId, std::uint64_t> budgets;                            // of the devices that have one
   std::uint64_t BytesOf(DeviceId device) const;  // non-resident bytes of memory kinds (not file mappings)
 };
 
@@ -189,7 +192,8 @@ class Ledger {
     std::optional<std::uint64_t> budget;
     std::uint64_t used = 0;        // rows of memory kinds
     std::uint64_t high_water = 0;  // the most that `used` ever was
-    std::uint64_t reserved = 0;    // claims not yet used up by rows
+    std::array<MemoryFigures, kResourceKinds> kinds{};
+    std::uint64_t reserved = 0;  // claims not yet used up by rows
   };
   struct Entry {
     LedgerRow row;

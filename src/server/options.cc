@@ -31,6 +31,7 @@ std::vector<OptionRow> AllOptions() {
   add(AccessOptions());
   add(TraceOptions());
   add(LimitOptions());
+  add(ObservationOptions());
   for (OptionRow& row : OptionsWithoutEffect()) {
     const bool served =
         std::any_of(rows.begin(), rows.end(), [&](const OptionRow& other) { return other.name == row.name; });
@@ -128,6 +129,8 @@ absl::StatusOr<ServerOptions> ParseServerOptions(std::span<char* const> args) {
       return absl::InvalidArgumentError(fmt::format("Bad option: \"--{}\".\n{}", row->name, MessageOf(status)));
     }
   }
+  // Whoever wants any free port for HTTP does not want a fixed one beside it.
+  if (!options.metrics.port_given && options.http_port == 0) options.metrics.port = 0;
   RETURN_IF_ERROR(CheckTogether(options));
   RETURN_IF_ERROR(CompleteTraceOptions(options));
   return options;

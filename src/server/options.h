@@ -16,11 +16,25 @@
 #include "frontend/http/limits.h"
 #include "frontend/tls.h"
 #include "lifecycle/lifecycle.h"
+#include "observe/latency_distributions.h"
 #include "observe/tracer.h"
 #include "protocol/json_reader.h"
 #include "resource/ledger.h"
 
 namespace tidemark {
+
+// Options of the metrics port.
+struct MetricsOptions {
+  bool allow = true;
+  bool cpu = true;
+  bool gpu = true;
+  std::string address;        // empty: as for HTTP
+  std::uint16_t port = 8002;  // 0: any free port
+  bool port_given = false;
+  double interval_ms = 2000;
+  LatencyOptions latencies;  // --metrics-config
+  std::string port_file;     // ours: the bound port is written here
+};
 
 // What `tidemark serve` was told: Triton's options by their names and defaults, and a few of our own.
 struct ServerOptions {
@@ -58,6 +72,9 @@ struct ServerOptions {
 
   std::filesystem::path engine_directory;  // ours; empty: beside the executable
   std::map<std::string, BackendSettings> backend_settings;
+
+  MetricsOptions metrics;
+  bool allow_dashboard = true;  // ours: /dashboard
 
   LogSettings log;
 

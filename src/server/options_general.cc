@@ -43,11 +43,12 @@ absl::Status SetLogVerbose(const std::string& text, ServerOptions& options) {
 }
 
 absl::Status SetLogFormat(const std::string& text, ServerOptions& options) {
-  if (text != "default" && text != "ISO8601") {
+  const std::optional<LogFormat> format = ParseLogFormat(text);
+  if (!format) {
     return absl::InvalidArgumentError(
-        fmt::format("invalid argument for --log-format: '{}', expected default or ISO8601", text));
+        fmt::format("invalid argument for --log-format: '{}', expected default, ISO8601 or json", text));
   }
-  options.log.format = text == "default" ? LogFormat::kDefault : LogFormat::kIso8601;
+  options.log.format = *format;
   return absl::OkStatus();
 }
 
@@ -188,7 +189,7 @@ std::vector<OptionRow> GeneralOptions() {
       {"log-info", "BOOL", "", SetBool([](auto& o) -> auto& { return o.log.info; })},
       {"log-warning", "BOOL", "", SetBool([](auto& o) -> auto& { return o.log.warning; })},
       {"log-error", "BOOL", "", SetBool([](auto& o) -> auto& { return o.log.error; })},
-      {"log-format", "FORMAT", "default or ISO8601", SetLogFormat},
+      {"log-format", "FORMAT", "default, ISO8601 or json (one object a line)", SetLogFormat},
       {"log-file", "PATH", "", SetString([](auto& o) -> auto& { return o.log.file; })},
   };
 }

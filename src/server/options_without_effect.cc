@@ -15,7 +15,6 @@ std::vector<OptionRow> OptionsWithoutEffect() {
   constexpr std::string_view kCache = "there is no response cache: every request is executed";
   constexpr std::string_view kRate = "instances execute as soon as they are free, there is no rate limiter";
   constexpr std::string_view kGrpc = "gRPC is not served";
-  constexpr std::string_view kMetrics = "there is no metrics port";
   const std::pair<std::string_view, std::string_view> rows[] = {
       {"grpc-infer-thread-count", "gRPC is served by the event loops of HTTP: see --http-thread-count"},
       {"grpc-infer-allocation-pool-size", kPool},
@@ -39,13 +38,6 @@ std::vector<OptionRow> OptionsWithoutEffect() {
       {"grpc-http2-max-ping-strikes", kGrpc},
       {"grpc-max-connection-age", kGrpc},
       {"grpc-max-connection-age-grace", kGrpc},
-      {"allow-metrics", kMetrics},
-      {"allow-gpu-metrics", kMetrics},
-      {"allow-cpu-metrics", kMetrics},
-      {"metrics-address", kMetrics},
-      {"metrics-port", kMetrics},
-      {"metrics-interval-ms", kMetrics},
-      {"metrics-config", kMetrics},
       {"enable-peer-access", "tensors do not travel between GPUs"},
       {"pinned-memory-pool-byte-size", "pinned memory is taken by the engines as they need it, through the ledger"},
       {"cuda-memory-pool-byte-size", kGpuPool},

@@ -50,13 +50,22 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   repository.auto_complete = options_.auto_complete;
   ASSIGN_OR_RETURN(repository_, ModelRepository::Create(std::move(repository)));
   registry_ = std::make_unique<Registry>();
-  ASSIGN_OR_RETURN(offload_, LoadPool::Create(*ledger_, *platform_, 1));
-  ASSIGN_OR_RETURN(lifecycle_, Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = platform_.get(),
-                                                                                      .ledger = ledger_.get(),
-                                                                                      .registry = registry_.get(),
-                                                                                      .repository = repository_.get(),
-                                                                                      .backends = backends_.get(),
-                                                                                      .buffers = buffers_.get()}));
+  observation_ = std::make_unique<Observation>(options_);
+  if (gpus_ != nullptr) {
+    std::vector<std::string> order;
+    for (const GpuFacts& gpu : gpus_->devices()) order.push_back(gpu.uuid);
+    observation_->witness().SetGpuOrder(std::move(order));
+  }
+  ASSIGN_OR_RETURN(offload_, LoadPool::Create(*ledger_, *platform_, 2));
+  ASSIGN_OR_RETURN(lifecycle_,
+                   Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = platform_.get(),
+                                                                          .ledger = ledger_.get(),
+                                                                          .registry = registry_.get(),
+                                                                          .repository = repository_.get(),
+                                                                          .backends = backends_.get(),
+                                                                          .buffers = buffers_.get(),
+                                                                          .statistics = &observation_->statistics(),
+                                                                          .witness = &observation_->witness()}));
   shared_memory_scope_ = std::make_unique<Scope>(*ledger_, *platform_, "shared-memory");
   cuda_shared_memory_ = std::make_unique<GpuSharedMemory>(gpus_.get());
   shared_memory_ = std::make_unique<SharedMemoryRegions>(
@@ -97,30 +106,37 @@ absl::Status Server::StartHttp() {
   }
   RETURN_IF_ERROR(BuildAccess());
   RETURN_IF_ERROR(StartTracer());
+  const auto offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) { pool->Post(std::move(task)); };
+  observation_->Connect(Observation::Parts{.registry = registry_.get(),
+                                           .lifecycle = lifecycle_.get(),
+                                           .ledger = ledger_.get(),
+                                           .buffers = buffers_.get(),
+                                           .offload = offload,
+                                           .connections = [this] { return http_->connections(); }});
   HttpRoutesOptions routes;
+  routes.allow_dashboard = options_.allow_dashboard;
   routes.server_name = options_.id;
   routes.server_version = TIDEMARK_VERSION;
   routes.max_input_bytes = options_.http_max_input_size;
   routes.json = options_.http_json;
   routes.json.bytes = options_.http_max_input_size;
   routes.header_forward_pattern = options_.http_header_forward_pattern;
-  ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(
-                                std::move(routes),
-                                HttpRoutes::Parts{.registry = registry_.get(),
-                                                  .lifecycle = lifecycle_.get(),
-                                                  .buffers = buffers_.get(),
-                                                  .access = access_.get(),
-                                                  .tracer = tracer_.get(),
-                                                  .shared_memory = shared_memory_.get(),
-                                                  .offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) {
-                                                    pool->Post(std::move(task));
-                                                  }}));
+  ASSIGN_OR_RETURN(routes_,
+                   HttpRoutes::Create(std::move(routes), HttpRoutes::Parts{.registry = registry_.get(),
+                                                                           .lifecycle = lifecycle_.get(),
+                                                                           .buffers = buffers_.get(),
+                                                                           .access = access_.get(),
+                                                                           .tracer = tracer_.get(),
+                                                                           .shared_memory = shared_memory_.get(),
+                                                                           .memory = observation_->report(),
+                                                                           .offload = offload}));
   HttpServerOptions http;
   http.address = options_.http_address;
   http.port.reset();
   if (options_.allow_http) http.port = options_.http_port;
   http.reuse_port = options_.reuse_http_port;
   http.unix_path = options_.http_unix_socket;
+  RETURN_IF_ERROR(observation_->OpenMetrics(loops));
   http.tls = http_tls_.get();
   http.limits = options_.http_limits;
   ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), loops, routes_.get(), buffers_.get()));
@@ -138,7 +154,8 @@ absl::Status Server::StartHttp() {
   if (control_http_ != nullptr) control_http_->Start();
   if (options_.allow_http) LOG_INFO("Started HTTPService at {}:{}", options_.http_address, http_->port());
   if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
-  WritePortFile();
+  observation_->StartMetrics();
+  WritePortFile(options_.http_port_file, http_->port());
   return absl::OkStatus();
 }
 
@@ -153,16 +170,6 @@ absl::Status Server::StartTracer() {
       ->StartThread(
           "tracer", [tracer] { tracer->Run(); }, [tracer] { tracer->Stop(); }, "tracer")
       .status();
-}
-
-void Server::WritePortFile() const {
-  if (options_.http_port_file.empty()) return;
-  const std::filesystem::path path = options_.http_port_file;
-  const std::filesystem::path draft = path.string() + ".new";
-  std::ofstream(draft) << http_->port() << "\n";
-  std::error_code error;
-  std::filesystem::rename(draft, path, error);
-  if (error) LOG_ERROR("cannot write --http-port-file '{}': {}", path.string(), error.message());
 }
 
 absl::Status Server::LoadModels() {
@@ -189,20 +196,23 @@ absl::Status Server::Stop() {
   const absl::Duration left = std::max(deadline - absl::Now(), absl::Seconds(1));
   http_->Stop(std::chrono::milliseconds(absl::ToInt64Milliseconds(left)));
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::seconds(1));
+  observation_->StopMetrics();
   return absl::OkStatus();
 }
 
 Server::~Server() {
+  if (observation_ != nullptr) observation_->StopMetrics();
   if (http_ != nullptr) http_->Stop(std::chrono::milliseconds(0));
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::milliseconds(0));
   loop_threads_.reset();
+  offload_.reset();  // its tasks ask the HTTP server and the lifecycle
   control_http_.reset();
   http_.reset();
   routes_.reset();
   http_tls_.reset();
   access_.reset();
-  offload_.reset();
   lifecycle_.reset();
+  observation_.reset();  // models count in it, and its port is in the loops
   loops_.clear();
   if (tracer_ != nullptr) tracer_->Stop();
   tracer_thread_.reset();

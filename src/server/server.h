@@ -26,6 +26,7 @@
 #include "resource/gpu.h"
 #include "resource/ledger.h"
 #include "resource/scope.h"
+#include "server/observation.h"
 #include "server/options.h"
 
 namespace tidemark {
@@ -74,7 +75,6 @@ class Server {
   absl::Status StartTracer();
   absl::Status OpenControlDoor(const std::vector<EventLoop*>& loops);
   void WarnOfExposure() const;
-  void WritePortFile() const;
 
   const ServerOptions options_;
   std::unique_ptr<Platform> platform_;
@@ -85,6 +85,7 @@ class Server {
   std::unique_ptr<BackendRegistry> backends_;
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<Registry> registry_;
+  std::unique_ptr<Observation> observation_;
   std::unique_ptr<LoadPool> offload_;  // blocking look-ups of the front end
   std::unique_ptr<Lifecycle> lifecycle_;
   std::vector<std::unique_ptr<EventLoop>> loops_;

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import select
 import shutil
 import signal
@@ -14,6 +15,7 @@ import urllib.request
 
 import numpy as np
 import tritonclient.http as triton
+from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import np_to_triton_dtype
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -43,7 +45,8 @@ class Served:
         self.log_path = pathlib.Path(log) if log else self.folder / "server.log"
         self.port_file = self.folder / "port"
         command = [str(program or binary()), *([] if program else ["serve"]), f"--model-repository={repository}", "--http-address=127.0.0.1",
-                   "--http-port=0", f"--http-port-file={self.port_file}"]
+                   "--http-port=0", f"--http-port-file={self.port_file}",
+                   f"--metrics-port-file={self.folder / 'metrics-port'}"]
         if explicit:
             command.append("--model-control-mode=explicit")
         command += options
@@ -68,6 +71,15 @@ class Served:
                     raise RuntimeError(f"the server did not {what}; its log:\n" + self.log())
         finally:
             os.close(pidfd)
+
+    def metrics(self):
+        """GET /metrics of the metrics port, as {name: {labels as a frozenset of pairs: value}}; see `sample`."""
+        return parse_metrics(self.metrics_text())
+
+    def metrics_text(self, path="/metrics"):
+        port = int((self.folder / "metrics-port").read_text())  # written before the HTTP port's file
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+            return answer.read().decode()
 
     def log(self):
         return self.log_path.read_text(errors="replace")
@@ -118,6 +130,27 @@ class Served:
     def __exit__(self, *_):
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def parse_metrics(text):
+    """The samples of a scrape, read by Prometheus' own parser."""
+    samples = {}
+    written = set(re.findall(r"^([a-zA-Z_:][\w:]*)", text, re.M))
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The parser gives counters the ending that OpenMetrics wants; Triton's have none.
+            name = sample.name if sample.name in written else sample.name.removesuffix("_total")
+            series = samples.setdefault(name, {})
+            key = frozenset(sample.labels.items())
+            assert key not in series, f"{name} {sample.labels} is there twice"
+            series[key] = sample.value
+    return samples
+
+
+def sample(metrics, name, **labels):
+    """The sum of all series of that name that have these labels; None when there is none."""
+    values = [value for key, value in metrics.get(name, {}).items() if set(labels.items()) <= key]
+    return sum(values) if values else None
 
 
 class ServedSession:

@@ -64,6 +64,11 @@ HttpResponse Answer(InferCall& call) {
 
 void InferCall::Complete(std::unique_ptr<InferCall> call, std::unique_ptr<InferenceRequest> request) {
   call->request = std::move(request);
+  const InferenceRequest& done = *call->request;
+  // The code alone: a text may quote what the client sent.
+  LOG_VERBOSE(1, "{}inference with '{}' version {}: {} after {} us", done.Prefix(), call->model->name(),
+              call->model->version(), TritonCodeName(done.response.status.code()),
+              (NowNanos() - done.times.received) / 1000);
   ResponseSender sender = std::move(call->sender);
   if (!sender.disconnected()) {
     call->sender = std::move(sender);

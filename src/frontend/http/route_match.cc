@@ -35,6 +35,7 @@ RouteMatch MatchModel(std::string_view rest) {
   if (rest == "/ready") match.route = Route::kModelReady;
   if (rest == "/config") match.route = Route::kModelConfig;
   if (rest == "/stats") match.route = Route::kModelStatistics;
+  if (rest == "/memory") match.route = Route::kModelMemory;
   if (rest == "/generate") match.route = Route::kGenerate;
   if (rest == "/generate_stream") match.route = Route::kGenerateStream;
   if (rest == "/trace/setting" && match.version.empty()) match.route = Route::kModelTrace;
@@ -79,6 +80,10 @@ RouteMatch MatchRepository(std::string_view rest) {
 RouteMatch MatchRoute(std::string_view path) {
   RouteMatch match;
   std::string_view rest = path;
+  if (path == "/dashboard" || path == "/dashboard/") {
+    match.route = Route::kDashboard;
+    return match;
+  }
   if (!Take(rest, "/v2")) return match;
   if (rest == "/models/stats") {
     match.route = Route::kAllStatistics;
@@ -90,6 +95,8 @@ RouteMatch MatchRoute(std::string_view path) {
     match.route = Route::kLive;
   } else if (rest == "/health/ready") {
     match.route = Route::kReady;
+  } else if (rest == "/memory") {
+    match.route = Route::kMemory;
   } else if (rest == "/logging") {
     match.route = Route::kLogging;
   } else if (rest == "/trace/setting") {
@@ -120,6 +127,9 @@ RouteRule RuleOf(Route route) {
       return {.get = true, .post = false, .category = ApiCategory::kModelConfig};
     case Route::kModelStatistics:
     case Route::kAllStatistics:
+    case Route::kMemory:
+    case Route::kModelMemory:
+    case Route::kDashboard:
       return {.get = true, .post = false, .category = ApiCategory::kStatistics};
     case Route::kInfer:
     case Route::kGenerate:

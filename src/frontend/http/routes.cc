@@ -27,6 +27,13 @@ constexpr std::array<std::string_view, 11> kExtensions = {"classification",
                                                           "trace",
                                                           "logging"};
 
+// Ours come last.
+std::vector<std::string_view> Extensions(bool memory) {
+  std::vector<std::string_view> extensions(kExtensions.begin(), kExtensions.end());
+  if (memory) extensions.push_back("memory");
+  return extensions;
+}
+
 absl::Status Exiting(const Lifecycle& lifecycle) {
   return lifecycle.state() == ServerState::kExiting ? absl::UnavailableError("Server exiting") : absl::OkStatus();
 }
@@ -84,7 +91,8 @@ absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions
 HttpRoutes::HttpRoutes(Private /*only Create*/, HttpRoutesOptions options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
-      server_metadata_(ServerMetadataJson(options_.server_name, options_.server_version, kExtensions)),
+      server_metadata_(
+          ServerMetadataJson(options_.server_name, options_.server_version, Extensions(parts_.memory != nullptr))),
       calls_(std::make_shared<InferCallPool>()) {}
 
 void HttpRoutes::HandleAt(Door door, HttpRequest& request, ResponseSender sender) {
@@ -119,7 +127,7 @@ void HttpRoutes::Dispatch(const RouteMatch& match, HttpRequest& request, Respons
     case Route::kLive:
       return Live(std::move(sender));
     case Route::kReady:
-      return Ready(std::move(sender));
+      return Ready(request, std::move(sender));
     case Route::kModelMetadata:
       return ModelMetadata(match, std::move(sender));
     case Route::kModelReady:
@@ -129,6 +137,12 @@ void HttpRoutes::Dispatch(const RouteMatch& match, HttpRequest& request, Respons
     case Route::kModelStatistics:
     case Route::kAllStatistics:
       return Statistics(match, std::move(sender));
+    case Route::kMemory:
+      return Memory(std::move(sender));
+    case Route::kModelMemory:
+      return ModelMemory(match, std::move(sender));
+    case Route::kDashboard:
+      return Dashboard(std::move(sender));
     case Route::kInfer:
       return Infer(match, request, std::move(sender));
     case Route::kGenerate:
@@ -175,14 +189,6 @@ void HttpRoutes::Live(ResponseSender sender) const {
     return http::SendError(std::move(sender), status, {});
   }
   http::SendEmpty(std::move(sender));
-}
-
-void HttpRoutes::Ready(ResponseSender sender) const {
-  if (const absl::Status status = Exiting(*parts_.lifecycle); !status.ok()) {
-    return http::SendError(std::move(sender), status, {});
-  }
-  if (parts_.lifecycle->Ready()) return http::SendEmpty(std::move(sender));
-  sender.Send(HttpResponse(400));
 }
 
 void HttpRoutes::ModelReady(const RouteMatch& match, ResponseSender sender) const {
@@ -242,7 +248,7 @@ void HttpRoutes::Statistics(const RouteMatch& match, ResponseSender sender) cons
       model_ready = true;
       if (*version >= 0 && number != *version) continue;
       if (std::exchange(found, true)) body += ',';
-      AppendModelStatistics(body, name, number, handle->statistics().Snapshot());
+      AppendModelStatistics(body, model->name, number, handle->statistics().Snapshot(), MemoryUsageOf(*handle));
     }
   }
   if (!all && !found) {

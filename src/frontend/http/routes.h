@@ -17,6 +17,7 @@
 #include "frontend/http/infer_call.h"
 #include "frontend/http/message.h"
 #include "frontend/http/route_match.h"
+#include "frontend/memory_report.h"
 #include "frontend/shared_memory.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
@@ -30,6 +31,7 @@ struct HttpRoutesOptions {
   std::string server_version;
   std::size_t max_input_bytes = std::size_t{64} << 20;  // --http-max-input-size
   JsonLimits json = std::size_t{64} << 20;              // of tensors in JSON; its bytes are the same number
+  bool allow_dashboard = true;                          // --allow-dashboard
   std::string header_forward_pattern;  // found in a header's name in any case: it becomes a parameter; empty: none
 };
 
@@ -51,6 +53,7 @@ class HttpRoutes final : public HttpHandler {
     const AccessPolicy* access = nullptr;
     Tracer* tracer = nullptr;
     SharedMemoryRegions* shared_memory = nullptr;
+    MemoryReport* memory = nullptr;  // may be null: then there is no memory extension and no dashboard
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
   };
@@ -81,11 +84,15 @@ class HttpRoutes final : public HttpHandler {
   void Dispatch(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
 
   void Live(ResponseSender sender) const;
-  void Ready(ResponseSender sender) const;
+  void Ready(const HttpRequest& request, ResponseSender sender) const;
   void ModelReady(const RouteMatch& match, ResponseSender sender) const;
   void ModelMetadata(const RouteMatch& match, ResponseSender sender) const;
   void ModelConfig(const RouteMatch& match, ResponseSender sender) const;
   void Statistics(const RouteMatch& match, ResponseSender sender) const;
+
+  void Memory(ResponseSender sender) const;
+  void ModelMemory(const RouteMatch& match, ResponseSender sender) const;
+  void Dashboard(ResponseSender sender) const;
 
   void Index(HttpRequest& request, ResponseSender sender) const;
   void Load(const RouteMatch& match, HttpRequest& request, ResponseSender sender) const;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "frontend/http/routes.h"
@@ -41,7 +42,7 @@ absl::Status NoRepositoryName(const RouteMatch& match) {
   return absl::UnimplementedError("'repository_name' specification is not supported");
 }
 
-// Answers a load or unload when it is done.
+// Answers a load when it is done.
 Lifecycle::Done AnswerWhenDone(ResponseSender sender) {
   return [sender = std::move(sender)](absl::Status status) mutable {
     if (!status.ok()) return http::SendError(std::move(sender), status);
@@ -79,6 +80,17 @@ absl::StatusOr<bool> DryRun(std::string_view query) {
         fmt::format("query parameter 'dry_run': found '{}', expected true or false", value));
   }
   return false;
+}
+
+// Answers an unload when it is done, with what became of the memory: a body that Triton's answer does not have and its
+// clients do not look at.
+Lifecycle::Done AnswerUnload(const MemoryReport* report, std::string name, ResponseSender sender) {
+  return
+      [report, name = std::move(name), since = UnixMillis(), sender = std::move(sender)](absl::Status status) mutable {
+        if (!status.ok()) return http::SendError(std::move(sender), status);
+        if (report == nullptr) return http::SendEmpty(std::move(sender), http::kJson);
+        http::SendJson(std::move(sender), report->UnloadJson(name, since));
+      };
 }
 
 // `body` is good until the answer was sent.
@@ -133,7 +145,8 @@ void HttpRoutes::Unload(const RouteMatch& match, HttpRequest& request, ResponseS
   if (!status.ok()) return http::SendError(std::move(sender), status);
   const absl::StatusOr<bool> dependents = ParseUnloadRequest(request.body_text());
   if (!dependents.ok()) return http::SendError(std::move(sender), dependents.status());
-  parts_.lifecycle->Unload(std::string(match.model), *dependents, AnswerWhenDone(std::move(sender)));
+  parts_.lifecycle->Unload(std::string(match.model), *dependents,
+                           AnswerUnload(parts_.memory, std::string(match.model), std::move(sender)));
 }
 
 void HttpRoutes::Logging(HttpRequest& request, ResponseSender sender) const {

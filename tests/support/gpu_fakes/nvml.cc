@@ -21,6 +21,9 @@ struct MemoryV2 {
   unsigned int version;
   unsigned long long total, reserved, free, used;
 };
+struct Utilization {  // percent
+  unsigned int gpu, memory;
+};
 struct Process {
   unsigned int pid;
   unsigned long long used;
@@ -112,6 +115,26 @@ int nvmlDeviceGetMemoryInfo_v2(void* device, MemoryV2* memory) {
   memory->reserved = kReserved;
   memory->used = Used(IndexOf(device));
   memory->free = memory->total - memory->used - kReserved;
+  return 0;
+}
+
+int nvmlDeviceGetUtilizationRates(void*, Utilization* utilization) {
+  *utilization = {25, 10};
+  return 0;
+}
+
+int nvmlDeviceGetPowerUsage(void*, unsigned int* milliwatts) {
+  *milliwatts = 70500;
+  return 0;
+}
+
+int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned int* milliwatts) {
+  *milliwatts = 700000;
+  return 0;
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(void*, unsigned long long* millijoules) {
+  *millijoules = 1000000;
   return 0;
 }
 

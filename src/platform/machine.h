@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "absl/status/statusor.h"
+
+// What the kernel says about this process and this machine, read from the proc file system. Takes nothing that stays;
+// may take milliseconds, so never called on an event loop. `proc` is another root for tests.
+
+namespace tidemark {
+
+// Memory of this process, in bytes.
+struct ProcessMemory {
+  std::uint64_t anonymous = 0;  // private memory that only this process has: `Anonymous` of smaps_rollup, and swap
+  std::uint64_t resident = 0;   // `Rss`: with the pages of mapped files, which cost nothing when memory is short
+};
+absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& proc = "/proc");
+
+// Memory of the machine, in bytes.
+struct MachineMemory {
+  std::uint64_t total = 0;
+  std::uint64_t available = 0;
+};
+absl::StatusOr<MachineMemory> ReadMachineMemory(const std::filesystem::path& proc = "/proc");
+
+// Processor time of the machine since its start, in clock ticks, all processors.
+struct ProcessorTime {
+  std::uint64_t busy = 0;
+  std::uint64_t total = 0;
+};
+absl::StatusOr<ProcessorTime> ReadProcessorTime(const std::filesystem::path& proc = "/proc");
+
+}  // namespace tidemark

@@ -1,0 +1,66 @@
+#include "resource/witness.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/status.h"
+
+namespace tidemark {
+
+std::unique_ptr<MemoryWitness> MemoryWitness::Create(bool gpus) {
+  if (!gpus) return std::make_unique<MemoryWitness>(nullptr);
+  absl::StatusOr<std::unique_ptr<Nvml>> nvml = OpenNvml();
+  if (!nvml.ok()) {
+    LOG_VERBOSE(1, "no figures of GPUs: {}", MessageOf(nvml.status()));
+    return std::make_unique<MemoryWitness>(nullptr);
+  }
+  return std::make_unique<MemoryWitness>(*std::move(nvml));
+}
+
+void MemoryWitness::SetGpuOrder(std::vector<std::string> uuids) {
+  absl::MutexLock lock(&mutex_);
+  order_ = std::move(uuids);
+}
+
+std::vector<GpuWitness> MemoryWitness::Gpus() const {
+  std::vector<GpuWitness> gpus;
+  if (nvml_ == nullptr) return gpus;
+  const absl::StatusOr<int> count = nvml_->DeviceCount();
+  if (!count.ok()) return gpus;
+  std::vector<std::string> order;
+  {
+    absl::MutexLock lock(&mutex_);
+    order = order_;
+  }
+  for (int index = 0; index < *count; ++index) {
+    absl::StatusOr<NvmlVitals> vitals = nvml_->Vitals(index);
+    if (!vitals.ok()) continue;
+    GpuWitness gpu;
+    gpu.device = index;
+    if (!order.empty()) {
+      const auto at = std::find(order.begin(), order.end(), vitals->uuid);
+      if (at == order.end()) continue;  // not this process's
+      gpu.device = static_cast<DeviceId>(at - order.begin());
+    }
+    gpu.vitals = *std::move(vitals);
+    if (const auto processes = nvml_->Processes(index); processes.ok()) {
+      for (const NvmlProcess& process : *processes) {
+        if (process.pid == getpid() && process.bytes >= 0) {
+          gpu.process_bytes = static_cast<std::uint64_t>(process.bytes);
+        }
+      }
+    }
+    gpus.push_back(std::move(gpu));
+  }
+  return gpus;
+}
+
+void MemoryWitness::AddGpus(std::map<DeviceId, std::int64_t>& bytes) const {
+  for (const GpuWitness& gpu : Gpus()) {
+    bytes[gpu.device] = gpu.process_bytes ? static_cast<std::int64_t>(*gpu.process_bytes) : gpu.vitals.used_bytes;
+  }
+}
+
+}  // namespace tidemark

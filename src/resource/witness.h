@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "platform/machine.h"
+#include "platform/nvml.h"
+#include "resource/ledger.h"
+
+namespace tidemark {
+
+// One GPU as the driver sees it.
+struct GpuWitness {
+  DeviceId device = 0;
+  NvmlVitals vitals;
+  // Of this process alone; nullopt where the driver does not list it (another PID namespace, MPS): then only
+  // vitals.used_bytes, of all processes together, can be had.
+  std::optional<std::uint64_t> process_bytes;
+};
+
+// What others than the ledger say about the memory of this process: the kernel, and NVIDIA's driver. What engines take
+// past the ledger shows as the difference. Thread-safe; reading may take milliseconds, so never on an event loop.
+class MemoryWitness {
+ public:
+  // `nvml` may be null: then there are no GPUs.
+  explicit MemoryWitness(std::unique_ptr<Nvml> nvml) : nvml_(std::move(nvml)) {}
+  // With `gpus` the driver is asked, too, where there is one; without a driver that is no error.
+  static std::unique_ptr<MemoryWitness> Create(bool gpus);
+
+  // Numbers in the ledger are CUDA's, those of NVML are the machine's: `uuids` are CUDA's devices in order. Until this is
+  // called they are taken for the same.
+  void SetGpuOrder(std::vector<std::string> uuids);
+
+  absl::StatusOr<ProcessMemory> Process() const { return ReadProcessMemory(); }
+  absl::StatusOr<MachineMemory> Machine() const { return ReadMachineMemory(); }
+  absl::StatusOr<ProcessorTime> Processor() const { return ReadProcessorTime(); }
+  // Devices that cannot be read are left out.
+  std::vector<GpuWitness> Gpus() const;
+
+  // What the witness of each device in `devices` counts now, in bytes: anonymous memory of this process on the host, memory
+  // of this process (else of all) on a GPU. Devices that cannot be read are left out.
+  template <typename Devices>
+  std::map<DeviceId, std::int64_t> Bytes(const Devices& devices) const {
+    std::map<DeviceId, std::int64_t> bytes;
+    bool gpus = false;
+    for (const auto& entry : devices) {
+      if (entry.first != kHost) gpus = true;
+    }
+    if (const auto memory = Process(); memory.ok()) bytes[kHost] = static_cast<std::int64_t>(memory->anonymous);
+    if (gpus) AddGpus(bytes);
+    return bytes;
+  }
+
+ private:
+  void AddGpus(std::map<DeviceId, std::int64_t>& bytes) const;
+
+  const std::unique_ptr<Nvml> nvml_;
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark

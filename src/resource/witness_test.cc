@@ -1,0 +1,57 @@
+#include "resource/witness.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <map>
+
+namespace tidemark {
+namespace {
+
+class FakeNvml final : public Nvml {
+ public:
+  absl::StatusOr<int> DeviceCount() override { return 3; }
+  absl::StatusOr<std::string> Describe(int /*device*/) override { return std::string("fake"); }
+  absl::StatusOr<std::int64_t> UsedBytes(int /*device*/) override { return 0; }
+  absl::StatusOr<std::vector<NvmlProcess>> Processes(int device) override {
+    if (device == 1) return std::vector<NvmlProcess>{{getpid(), 700}, {1, 5}};
+    return std::vector<NvmlProcess>{{getpid() + 1, 300}};
+  }
+  absl::StatusOr<NvmlVitals> Vitals(int device) override {
+    if (device == 2) return absl::UnavailableError("lost");
+    NvmlVitals vitals;
+    vitals.uuid = device == 0 ? "GPU-a" : "GPU-b";
+    vitals.used_bytes = 1000 + device;
+    return vitals;
+  }
+};
+
+TEST(MemoryWitness, AProcessThatTheDriverDoesNotListIsSeenThroughTheWholeDevice) {
+  const MemoryWitness witness(std::make_unique<FakeNvml>());
+  const auto gpus = witness.Gpus();
+  ASSERT_EQ(gpus.size(), 2U) << "a device that cannot be read is left out";
+  EXPECT_FALSE(gpus[0].process_bytes.has_value());
+  EXPECT_EQ(gpus[1].process_bytes, 700U);
+  const auto bytes = witness.Bytes(std::map<DeviceId, int>{{0, 0}, {kHost, 0}});
+  EXPECT_EQ(bytes.at(0), 1000);
+  EXPECT_EQ(bytes.at(1), 700);
+  EXPECT_GT(bytes.at(kHost), 0);
+}
+
+TEST(MemoryWitness, DevicesAreNumberedAsCudaNumbersThem) {
+  MemoryWitness witness(std::make_unique<FakeNvml>());
+  witness.SetGpuOrder({"GPU-b"});
+  const auto gpus = witness.Gpus();
+  ASSERT_EQ(gpus.size(), 1U);
+  EXPECT_EQ(gpus[0].device, 0);
+  EXPECT_EQ(gpus[0].vitals.uuid, "GPU-b");
+}
+
+TEST(MemoryWitness, WithoutADriverThereAreNoGpus) {
+  const MemoryWitness witness(nullptr);
+  EXPECT_TRUE(witness.Gpus().empty());
+  EXPECT_EQ(witness.Bytes(std::map<DeviceId, int>{{0, 0}}).size(), 1U) << "the host alone";
+}
+
+}  // namespace
+}  // namespace tidemark
