@@ -192,11 +192,9 @@ absl::Status TrtInstance::SizeFor(Profile& profile) {
     shape_inputs = true;
     values[i].assign(static_cast<std::size_t>(std::max<std::int64_t>(tensor.length(), 1)), 0);
     for (std::size_t k = 0; k < values[i].size() && p < tensor.values.size() && k < tensor.values[p].max.size(); ++k) {
-      if (tensor.type == nv::DataType::kInt64) {
-        values[i][k] = tensor.values[p].max[k];
-      } else {
-        reinterpret_cast<std::int32_t*>(values[i].data())[k] = static_cast<std::int32_t>(tensor.values[p].max[k]);
-      }
+      const std::int64_t value = tensor.values[p].max[k];
+      const std::size_t element = ElementBytes(tensor.type);
+      std::memcpy(reinterpret_cast<std::byte*>(values[i].data()) + k * element, &value, element);  // little-endian
     }
     if (!context.set_address(tensor.name.c_str(), values[i].data())) {
       return absl::InternalError(
