@@ -81,7 +81,8 @@ absl::Status PrepareAuditEngine(const AuditEngine& engine, const fs::path& folde
   options.repository = folder / "repository";
   options.model = kModel;
   if (options.url.empty() && options.spawn.empty()) {
-    options.spawn = fmt::format("'{}' --model-repository={{repository}} --http-port={{http_port}}", self);
+    options.spawn = fmt::format(
+        "'{}' --model-repository={{repository}} --http-port={{http_port}} --metrics-port={{metrics_port}}", self);
     if (tensorrt && !engine.library.empty()) {
       options.spawn += fmt::format(" '--backend-config=tensorrt,library={}'", engine.library);
     }
