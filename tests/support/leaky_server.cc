@@ -17,14 +17,14 @@
 #include <vector>
 
 #include "audit/model_files.h"
-#include "audit/pbtxt_edit.h"
 #include "base/status.h"
+#include "base/text_format.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-using tidemark::audit::RepeatedMessages;
-using tidemark::audit::TextField;
+using tidemark::RepeatedMessages;
+using tidemark::TextField;
 
 struct Settings {
   std::string repository;
@@ -85,7 +85,7 @@ class Models {
   absl::Status Check(const std::string& model) const {
     ASSIGN_OR_RETURN(const std::string text,
                      tidemark::audit::ReadFile(fs::path(settings_.repository) / model / "config.pbtxt"));
-    ASSIGN_OR_RETURN(const auto fields, tidemark::audit::ParseTextFormat(text));
+    ASSIGN_OR_RETURN(const auto fields, tidemark::ParseTextFormat(text));
     const auto inputs = RepeatedMessages(fields, "input");
     const auto outputs = RepeatedMessages(fields, "output");
     if (inputs.size() != 1 || outputs.size() != 1) {
