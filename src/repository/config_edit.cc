@@ -202,51 +202,36 @@ std::string ConfigPlaces::PathAt(std::size_t offset) const {
   const std::vector<TextField>* fields = &fields_;
   const Descriptor* type = inference::ModelConfig::descriptor();
   for (;;) {
-    const TextField* inside = nullptr;
-    std::vector<std::pair<std::string, int>> counts;
-    int index = 0;
-    for (const TextField& field : *fields) {
-      auto count = std::find_if(counts.begin(), counts.end(), [&](const auto& c) { return c.first == field.name; });
-      if (count == counts.end()) count = counts.insert(counts.end(), {field.name, 0});
-      const bool hit = field.begin <= offset && offset < field.end;
-      if (field.kind == TextField::Kind::kList) {
-        for (const TextField& item : field.children) {
-          if (hit && item.begin <= offset && offset < item.end) {
-            inside = &item;
-            index = count->second;
-          }
-          ++count->second;
-        }
-        if (hit && inside == nullptr) {  // between the elements
-          return path + (path.empty() ? "" : ".") + field.name;
-        }
-      } else {
-        if (hit) {
-          inside = &field;
-          index = count->second;
-        }
-        ++count->second;
-      }
-      if (hit) {
-        path += (path.empty() ? "" : ".") + field.name;
-        const FieldDescriptor* known = type == nullptr ? nullptr : type->FindFieldByName(field.name);
-        const std::optional<std::string> key = KeyOf(*inside, text_);
-        if (known != nullptr && known->is_map() && key) {
-          path += fmt::format("[{}]", *key);
-        } else if (known != nullptr ? known->is_repeated() : index > 0) {
-          path += fmt::format("[{}]", index);
-        }
-        type = known == nullptr ? nullptr : known->message_type();
-        if (known != nullptr && known->is_map() && key) {
-          const TextField* value = ChildOf(*inside, "value");
-          type = known->message_type()->map_value()->message_type();
-          if (value == nullptr || offset < value->begin || offset >= value->end) return path;
-          inside = value;
-        }
-        break;
-      }
+    const auto hit = std::find_if(fields->begin(), fields->end(),
+                                  [&](const TextField& field) { return field.begin <= offset && offset < field.end; });
+    if (hit == fields->end()) return path;
+    int index = 0;  // values of that name before it
+    for (auto it = fields->begin(); it != hit; ++it) {
+      if (it->name != hit->name) continue;
+      index += it->kind == TextField::Kind::kList ? static_cast<int>(it->children.size()) : 1;
     }
-    if (inside == nullptr) return path;
+    path += (path.empty() ? "" : ".") + hit->name;
+    const TextField* inside = &*hit;
+    if (hit->kind == TextField::Kind::kList) {
+      const auto item = std::find_if(hit->children.begin(), hit->children.end(), [&](const TextField& candidate) {
+        return candidate.begin <= offset && offset < candidate.end;
+      });
+      if (item == hit->children.end()) return path;  // between the elements
+      index += static_cast<int>(item - hit->children.begin());
+      inside = &*item;
+    }
+    const FieldDescriptor* known = type == nullptr ? nullptr : type->FindFieldByName(hit->name);
+    type = known == nullptr ? nullptr : known->message_type();
+    const std::optional<std::string> key = KeyOf(*inside, text_);
+    if (known != nullptr && known->is_map() && key) {
+      path += fmt::format("[{}]", *key);
+      const TextField* value = ChildOf(*inside, "value");
+      type = known->message_type()->map_value()->message_type();
+      if (value == nullptr || offset < value->begin || offset >= value->end) return path;
+      inside = value;
+    } else if (known != nullptr ? known->is_repeated() : index > 0) {
+      path += fmt::format("[{}]", index);
+    }
     fields = &inside->children;
   }
 }

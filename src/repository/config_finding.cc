@@ -145,6 +145,7 @@ Finding& Finding::AsWarning() {
 void Findings::Take(const absl::Status& status) { Append(FindingsOf(status)); }
 
 void Findings::Append(std::vector<Finding> findings) {
+  findings.resize(std::min(findings.size(), kMost - std::min(findings_.size(), kMost)));
   findings_.insert(findings_.end(), std::make_move_iterator(findings.begin()), std::make_move_iterator(findings.end()));
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -50,7 +51,8 @@ struct Finding {
   Finding& AsWarning();
 };
 
-// Gathers findings in the order in which they are added. Not thread-safe.
+// Gathers findings in the order in which they are added, the first thousand of them: a configuration may hold millions of
+// values that are wrong. Not thread-safe.
 class Findings {
  public:
   // The result is good until the next Add.
@@ -60,7 +62,7 @@ class Findings {
   }
   template <typename... Args>
   Finding& AddWithCode(absl::StatusCode code, std::string field, std::string_view format, const Args&... args) {
-    Finding& finding = findings_.emplace_back();
+    Finding& finding = findings_.size() < kMost ? findings_.emplace_back() : (spare_ = Finding());
     finding.field = std::move(field);
     finding.message = fmt::vformat(fmt::string_view(format.data(), format.size()), fmt::make_format_args(args...));
     finding.code = code;
@@ -75,7 +77,9 @@ class Findings {
   std::vector<Finding> Take() && { return std::move(findings_); }
 
  private:
+  static constexpr std::size_t kMost = 1000;
   std::vector<Finding> findings_;
+  Finding spare_;  // takes what is beyond
 };
 
 bool HasErrors(const std::vector<Finding>& findings);
