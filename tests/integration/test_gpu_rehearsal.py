@@ -48,3 +48,16 @@ def test_the_reported_scenario_ends_at_the_mark(results):
 def test_the_control_is_found_leaking(results):
     if results["part"] == "lean":
         assert "leak" in results["sections"]["control"]["figures"]["headline"].lower()
+
+
+def test_the_whole_report_from_nothing(tmp_path):
+    """`tidemark audit --engine tensorrt`: the engine by the (fake) builder in a process of its own, repository, server, verdict."""
+    if not (FAKES / "libnvinfer.so.11").exists():
+        pytest.skip("only a whole build has the fakes")
+    environment = os.environ | {"LD_LIBRARY_PATH": str(FAKES), "FAKE_GPU_STATE": str(tmp_path / "state")}
+    answer = subprocess.run([binary(), "audit", "--engine", "tensorrt", "--elements", "65536", "--quiet", "-o", tmp_path / "out"],
+                            env=environment, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["settings"]["probe"] == "gpu:0" and results["settings"]["failed_cycles"] == 6
+    assert all("expecting TYPE_INT32" in cycle["load_text"] for cycle in results["cycles"] if cycle["phase"] == "failed")
