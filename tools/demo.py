@@ -122,7 +122,7 @@ def audit():
     out = OUT / "audit"
     command = [str(binary()), "audit", "--spawn",
                f"{binary()} serve --model-repository={{repository}} --http-address=127.0.0.1 --http-port={{http_port}} "
-               "--metrics-port={metrics_port} --model-control-mode=explicit --disable-auto-complete-config",
+               "--grpc-port={grpc_port} --metrics-port={metrics_port} --model-control-mode=explicit --disable-auto-complete-config",
                "--repository", str(OUT / "models"), "--model", "magika", "--output", str(out)]
     status = subprocess.run(command, check=False).returncode
     say(f"   picture and table: {(out / 'report.html').relative_to(ROOT)}")

@@ -26,7 +26,7 @@ esac
 
 packages=(g++ cmake ninja-build ccache pkg-config make git
   libabsl-dev libprotobuf-dev protobuf-compiler libspdlog-dev libfmt-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
-  zlib1g-dev libssl-dev libcpp-httplib-dev libgtest-dev libgmock-dev prometheus-cpp-dev
+  zlib1g-dev libnghttp2-dev libssl-dev libcpp-httplib-dev libgtest-dev libgmock-dev prometheus-cpp-dev
   clang clang-format lld "$clang_rt" python3 python3-venv python3-pip curl unzip ca-certificates procps)
 
 # name, version, platform's tag of the wheel, its sha256. Wheels are taken by the machine's platform; the Python tag

@@ -116,4 +116,14 @@ absl::StatusOr<ClassResult> Classify(DataType type, const Shape& shape, std::spa
   return result;
 }
 
+absl::Status ClassifyOutput(ResponseOutput& output, const ModelInfo& model, std::uint32_t k, BufferPool& pool) {
+  const std::vector<std::string>& labels = model.outputs()[output.index].labels;
+  ASSIGN_OR_RETURN(ClassResult result, Classify(output.data_type, output.shape, output.data.bytes(),
+                                                model.max_batch_size() > 0, k, labels, pool));
+  output.data_type = DataType::kBytes;
+  output.shape = std::move(result.shape);
+  output.data = std::move(result.data);
+  return absl::OkStatus();
+}
+
 }  // namespace tidemark

@@ -8,6 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/data_type.h"
+#include "inference/model_info.h"
+#include "inference/request.h"
 #include "resource/buffer_pool.h"
 
 namespace tidemark {
@@ -23,5 +25,8 @@ struct ClassResult {
 // `shape`. Thread-safe.
 absl::StatusOr<ClassResult> Classify(DataType type, const Shape& shape, std::span<const std::byte> data, bool batched,
                                      std::uint32_t k, const std::vector<std::string>& labels, BufferPool& pool);
+
+// Replaces an output of `model` by its `k` best elements.
+absl::Status ClassifyOutput(ResponseOutput& output, const ModelInfo& model, std::uint32_t k, BufferPool& pool);
 
 }  // namespace tidemark

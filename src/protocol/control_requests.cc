@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "base/status.h"
@@ -96,24 +97,6 @@ absl::Status ReadRepositoryRequest(std::string_view body, MemberReader parameter
   });
 }
 
-// A number in a string, as trace settings have it. `low` and `high` are what the text says of the range.
-absl::Status ParseNumber(std::string_view name, std::string_view text, std::int64_t low, std::int64_t high,
-                         std::int64_t& value) {
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::invalid_argument || stop != text.data() + text.size()) {
-    return absl::InvalidArgumentError(fmt::format("Unable to parse '{}', got: {}", name, text));
-  }
-  if (error == std::errc() && name == "trace_count" && value < low) {
-    return absl::InvalidArgumentError(
-        fmt::format("Unable to parse 'trace_count'. Expecting value >= -1, got:{}", text));
-  }
-  if (error != std::errc() || value < low || value > high) {
-    return absl::InvalidArgumentError(
-        fmt::format("Unable to parse '{}', value is out of range [ {}, {} ], got: {}", name, low, high, text));
-  }
-  return absl::OkStatus();
-}
-
 template <typename T>
 absl::Status ReadTraceNumber(JsonCursor& cursor, std::string_view name, std::int64_t low,
                              std::optional<std::optional<T>>& out) {
@@ -125,7 +108,7 @@ absl::Status ReadTraceNumber(JsonCursor& cursor, std::string_view name, std::int
   RETURN_IF_ERROR(ReadString(cursor, text));
   if (cursor.failed()) return absl::OkStatus();
   std::int64_t value = 0;
-  RETURN_IF_ERROR(ParseNumber(name, text, low, std::numeric_limits<T>::max(), value));
+  RETURN_IF_ERROR(ParseTraceNumber(name, text, low, std::numeric_limits<T>::max(), "got:", value));
   out.emplace(static_cast<T>(value));
   return absl::OkStatus();
 }
@@ -137,23 +120,11 @@ absl::Status ReadTraceLevel(JsonCursor& cursor, TraceUpdate& update) {
   }
   if (cursor.Peek() != JsonKind::kArray) return WrongKind(cursor, kNotArray);
   absl::Status first;
-  TraceUpdate::Level level;
-  bool off = false;
-  int names = 0;
+  std::vector<std::string> names;
   cursor.EnterArray();
-  while (cursor.NextElement()) {
-    std::string name;
-    first.Update(ReadString(cursor, name));
-    ++names;
-    off |= name == "OFF";
-    level.timestamps |= name == "TIMESTAMPS";
-    level.tensors |= name == "TENSORS";
-  }
+  while (cursor.NextElement()) first.Update(ReadString(cursor, names.emplace_back()));
   RETURN_IF_ERROR(first);
-  if (off && names > 1) return absl::InvalidArgumentError("Expect only one trace level 'OFF' is specified");
-  // Unknown names change nothing; a list of nothing but them is no change at all.
-  if (off || level.timestamps || level.tensors) update.level.emplace(level);
-  return absl::OkStatus();
+  return SetTraceLevel(names, update);
 }
 
 absl::Status ReadLogSetting(JsonCursor& cursor, std::string_view key, LogSettings& settings) {
@@ -240,6 +211,36 @@ std::string LogSettingsJson(const LogSettings& settings) {
       ",\"log_info\":{},\"log_warning\":{},\"log_error\":{},\"log_verbose_level\":{},\"log_format\":\"{}\"}}",
       settings.info, settings.warning, settings.error, settings.verbose_level, LogFormatName(settings.format));
   return out;
+}
+
+absl::Status ParseTraceNumber(std::string_view name, std::string_view text, std::int64_t low, std::int64_t high,
+                              std::string_view got, std::int64_t& value) {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || stop != text.data() + text.size()) {
+    return absl::InvalidArgumentError(fmt::format("Unable to parse '{}', got: {}", name, text));
+  }
+  if (error == std::errc() && name == "trace_count" && value < low) {
+    return absl::InvalidArgumentError(
+        fmt::format("Unable to parse 'trace_count'. Expecting value >= -1, {}{}", got, text));
+  }
+  if (error != std::errc() || value < low || value > high) {
+    return absl::InvalidArgumentError(
+        fmt::format("Unable to parse '{}', value is out of range [ {}, {} ], got: {}", name, low, high, text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetTraceLevel(std::span<const std::string> names, TraceUpdate& update) {
+  TraceUpdate::Level level;
+  bool off = false;
+  for (const std::string& name : names) {
+    off |= name == "OFF";
+    level.timestamps |= name == "TIMESTAMPS";
+    level.tensors |= name == "TENSORS";
+  }
+  if (off && names.size() > 1) return absl::InvalidArgumentError("Expect only one trace level 'OFF' is specified");
+  if (off || level.timestamps || level.tensors) update.level.emplace(level);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<TraceUpdate> ParseTraceUpdate(std::string_view body) {

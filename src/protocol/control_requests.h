@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -38,6 +40,11 @@ absl::StatusOr<LogSettings> ParseLogSettings(std::string_view body, LogSettings 
 std::string LogSettingsJson(const LogSettings& settings);
 
 absl::StatusOr<TraceUpdate> ParseTraceUpdate(std::string_view body);
+// What both protocols share: the level by its names, of which unknown ones change nothing (a list of nothing but them is no
+// change at all), and a number in a string. `got` is how the text about a low trace_count goes on before the value.
+absl::Status SetTraceLevel(std::span<const std::string> names, TraceUpdate& update);
+absl::Status ParseTraceNumber(std::string_view name, std::string_view text, std::int64_t low, std::int64_t high,
+                              std::string_view got, std::int64_t& value);
 std::string TraceSettingsJson(const TraceValues& values);
 
 }  // namespace tidemark

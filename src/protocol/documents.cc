@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -46,6 +47,21 @@ void AppendResponseStatistics(std::string& out, const ModelStatisticsSnapshot::R
 }
 
 }  // namespace
+
+std::span<const std::string_view> ServedExtensions() {
+  static constexpr std::array<std::string_view, 11> kExtensions = {"classification",
+                                                                   "model_repository",
+                                                                   "model_repository(unload_dependents)",
+                                                                   "model_configuration",
+                                                                   "system_shared_memory",
+                                                                   "cuda_shared_memory",
+                                                                   "binary_tensor_data",
+                                                                   "parameters",
+                                                                   "statistics",
+                                                                   "trace",
+                                                                   "logging"};
+  return kExtensions;
+}
 
 std::string ServerMetadataJson(std::string_view name, std::string_view version,
                                std::span<const std::string_view> extensions) {

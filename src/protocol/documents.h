@@ -15,6 +15,9 @@
 
 namespace tidemark {
 
+// The extensions that this server really has, in Triton's order.
+std::span<const std::string_view> ServedExtensions();
+
 std::string ServerMetadataJson(std::string_view name, std::string_view version,
                                std::span<const std::string_view> extensions);
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "protocol/http_infer.h"
+#include "protocol/infer_checks.h"
 #include "protocol/json_cursor.h"
 #include "protocol/json_reader.h"
 
@@ -84,9 +84,9 @@ class InferReader {
     if (!has_inputs) return NoMember("inputs");
     RETURN_IF_ERROR(inputs);
     RETURN_IF_ERROR(TakeBinary());
-    RETURN_IF_ERROR(CheckNames(request_.inputs, "input"));
+    RETURN_IF_ERROR(CheckNamesOnce(request_, request_.inputs, "input"));
     RETURN_IF_ERROR(outputs);
-    return CheckNames(request_.outputs, "output");
+    return CheckNamesOnce(request_, request_.outputs, "output");
   }
 
  private:
@@ -480,30 +480,6 @@ class InferReader {
     }
     return first;
   }
-
-  // No name twice. Linear for the usual few, by a set for many.
-  template <typename Tensor>
-  absl::Status CheckNames(const std::vector<Tensor>& tensors, std::string_view what) const {
-    const auto twice = [&](std::string_view name) {
-      return Invalid("{}{} '{}' already exists in request", request_.Prefix(), what, name);
-    };
-    if (tensors.size() > 16) {
-      absl::flat_hash_set<std::string> seen;
-      for (const Tensor& tensor : tensors) {
-        if (!seen.insert(tensor.name).second) return twice(tensor.name);
-      }
-      return absl::OkStatus();
-    }
-    for (std::size_t i = 1; i < tensors.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        if (tensors[i].name == tensors[j].name) return twice(tensors[i].name);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  static constexpr std::size_t kMaxRank = 64;
-  static constexpr std::size_t kMaxParameters = 1024;
 
   JsonCursor cursor_;
   const std::span<const std::byte> tail_;

@@ -66,12 +66,7 @@ RequestedOutput AskedFor(const InferenceRequest& request, std::size_t place) {
 absl::Status AppendOutput(ResponseOutput& output, const RequestedOutput& asked, const ModelInfo& model,
                           BufferPool& pool, EncodedInfer& encoded) {
   if (asked.classification != 0) {
-    const std::vector<std::string>& labels = model.outputs()[output.index].labels;
-    ASSIGN_OR_RETURN(ClassResult result, Classify(output.data_type, output.shape, output.data.bytes(),
-                                                  model.max_batch_size() > 0, asked.classification, labels, pool));
-    output.data_type = DataType::kBytes;
-    output.shape = std::move(result.shape);
-    output.data = std::move(result.data);
+    RETURN_IF_ERROR(ClassifyOutput(output, model, asked.classification, pool));
   }
   std::string& out = encoded.json;
   out += "{\"name\":";

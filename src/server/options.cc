@@ -28,6 +28,7 @@ std::vector<OptionRow> AllOptions() {
     for (OptionRow& row : more) rows.push_back(std::move(row));
   };
   add(GeneralOptions());
+  add(GrpcOptions());
   add(AccessOptions());
   add(TraceOptions());
   add(LimitOptions());
@@ -95,8 +96,10 @@ absl::Status CheckTogether(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.");
   }
-  if (!options.allow_http && options.http_unix_socket.empty()) {
-    return absl::InvalidArgumentError("nothing to serve: HTTP is off and there is no --http-unix-socket");
+  if (!options.allow_http && options.http_unix_socket.empty() && !options.allow_grpc &&
+      options.grpc.unix_path.empty()) {
+    return absl::InvalidArgumentError(
+        "nothing to serve: HTTP and gRPC are off, and there is no --http-unix-socket and no --grpc-unix-socket");
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "frontend/access_policy.h"
+#include "frontend/grpc/server.h"
 #include "frontend/http/limits.h"
 #include "frontend/tls.h"
 #include "lifecycle/lifecycle.h"
@@ -61,6 +62,14 @@ struct ServerOptions {
   std::string http_header_forward_pattern;
   bool http_use_tls = false;  // ours, with the next
   TlsOptions http_tls;
+
+  bool allow_grpc = true;
+  GrpcServerOptions grpc;      // address, port, limits; `port` is set always
+  std::string grpc_port_file;  // ours: as http_port_file
+  std::string grpc_header_forward_pattern;
+  int grpc_compression_level = 0;  // zlib's; 0: none
+  bool grpc_use_tls = false;
+  TlsOptions grpc_tls;
 
   AccessPolicy::Options access;
   Tracer::Options trace;

@@ -77,6 +77,7 @@ std::vector<OptionRow> AccessOptions();
 std::vector<OptionRow> TraceOptions();
 std::vector<OptionRow> LimitOptions();
 std::vector<OptionRow> ObservationOptions();
+std::vector<OptionRow> GrpcOptions();
 std::vector<OptionRow> OptionsWithoutEffect();
 // Checks trace options together and fills in what the trace settings show.
 absl::Status CompleteTraceOptions(ServerOptions& options);

@@ -14,30 +14,10 @@ std::vector<OptionRow> OptionsWithoutEffect() {
   constexpr std::string_view kVertex = "there is no Vertex AI front end";
   constexpr std::string_view kCache = "there is no response cache: every request is executed";
   constexpr std::string_view kRate = "instances execute as soon as they are free, there is no rate limiter";
-  constexpr std::string_view kGrpc = "gRPC is not served";
   const std::pair<std::string_view, std::string_view> rows[] = {
       {"grpc-infer-thread-count", "gRPC is served by the event loops of HTTP: see --http-thread-count"},
       {"grpc-infer-allocation-pool-size", kPool},
       {"grpc-max-response-pool-size", kPool},
-      {"allow-grpc", kGrpc},
-      {"grpc-address", kGrpc},
-      {"grpc-port", kGrpc},
-      {"reuse-grpc-port", kGrpc},
-      {"grpc-header-forward-pattern", kGrpc},
-      {"grpc-use-ssl", kGrpc},
-      {"grpc-use-ssl-mutual", kGrpc},
-      {"grpc-server-cert", kGrpc},
-      {"grpc-server-key", kGrpc},
-      {"grpc-root-cert", kGrpc},
-      {"grpc-infer-response-compression-level", kGrpc},
-      {"grpc-keepalive-time", kGrpc},
-      {"grpc-keepalive-timeout", kGrpc},
-      {"grpc-keepalive-permit-without-calls", kGrpc},
-      {"grpc-http2-max-pings-without-data", kGrpc},
-      {"grpc-http2-min-recv-ping-interval-without-data", kGrpc},
-      {"grpc-http2-max-ping-strikes", kGrpc},
-      {"grpc-max-connection-age", kGrpc},
-      {"grpc-max-connection-age-grace", kGrpc},
       {"enable-peer-access", "tensors do not travel between GPUs"},
       {"pinned-memory-pool-byte-size", "pinned memory is taken by the engines as they need it, through the ledger"},
       {"cuda-memory-pool-byte-size", kGpuPool},

@@ -106,12 +106,12 @@ absl::Status Server::StartHttp() {
   }
   RETURN_IF_ERROR(BuildAccess());
   RETURN_IF_ERROR(StartTracer());
-  const auto offload = [pool = offload_.get()](absl::AnyInvocable<void()> task) { pool->Post(std::move(task)); };
+  offload_task_ = [pool = offload_.get()](absl::AnyInvocable<void()> task) { pool->Post(std::move(task)); };
   observation_->Connect(Observation::Parts{.registry = registry_.get(),
                                            .lifecycle = lifecycle_.get(),
                                            .ledger = ledger_.get(),
                                            .buffers = buffers_.get(),
-                                           .offload = offload,
+                                           .offload = offload_task_,
                                            .connections = [this] { return http_->connections(); }});
   HttpRoutesOptions routes;
   routes.allow_dashboard = options_.allow_dashboard;
@@ -129,7 +129,7 @@ absl::Status Server::StartHttp() {
                                                                            .tracer = tracer_.get(),
                                                                            .shared_memory = shared_memory_.get(),
                                                                            .memory = observation_->report(),
-                                                                           .offload = offload}));
+                                                                           .offload = offload_task_}));
   HttpServerOptions http;
   http.address = options_.http_address;
   http.port.reset();
@@ -141,6 +141,7 @@ absl::Status Server::StartHttp() {
   http.limits = options_.http_limits;
   ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), loops, routes_.get(), buffers_.get()));
   RETURN_IF_ERROR(OpenControlDoor(loops));
+  RETURN_IF_ERROR(BuildGrpc(loops));
   loop_threads_ = std::make_unique<Scope>(*ledger_, *platform_, "server/event loops",
                                           Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
   for (const auto& loop : loops_) {
@@ -154,6 +155,7 @@ absl::Status Server::StartHttp() {
   if (control_http_ != nullptr) control_http_->Start();
   if (options_.allow_http) LOG_INFO("Started HTTPService at {}:{}", options_.http_address, http_->port());
   if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
+  StartGrpc();
   observation_->StartMetrics();
   WritePortFile(options_.http_port_file, http_->port());
   return absl::OkStatus();
@@ -196,6 +198,7 @@ absl::Status Server::Stop() {
   const absl::Duration left = std::max(deadline - absl::Now(), absl::Seconds(1));
   http_->Stop(std::chrono::milliseconds(absl::ToInt64Milliseconds(left)));
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::seconds(1));
+  StopGrpc(std::chrono::seconds(1));
   observation_->StopMetrics();
   return absl::OkStatus();
 }
@@ -204,8 +207,13 @@ Server::~Server() {
   if (observation_ != nullptr) observation_->StopMetrics();
   if (http_ != nullptr) http_->Stop(std::chrono::milliseconds(0));
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::milliseconds(0));
+  StopGrpc(std::chrono::milliseconds(0));
   loop_threads_.reset();
-  offload_.reset();  // its tasks ask the HTTP server and the lifecycle
+  offload_.reset();  // its tasks ask the front ends and the lifecycle
+  control_grpc_.reset();
+  grpc_.reset();
+  grpc_service_.reset();
+  grpc_tls_.reset();
   control_http_.reset();
   http_.reset();
   routes_.reset();

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +14,8 @@
 #include "frontend/access_policy.h"
 #include "frontend/event_loop.h"
 #include "frontend/gpu_shared_memory.h"
+#include "frontend/grpc/server.h"
+#include "frontend/grpc/service.h"
 #include "frontend/http/routes.h"
 #include "frontend/http/server.h"
 #include "frontend/shared_memory.h"
@@ -65,6 +69,7 @@ class Server {
   // owns the server, which serves nobody.
   void TidyAfterCrowd();
 
+  std::uint16_t grpc_port() const { return grpc_ != nullptr ? grpc_->port() : 0; }
   std::uint16_t http_port() const { return http_ != nullptr ? http_->port() : 0; }
 
  private:
@@ -75,6 +80,10 @@ class Server {
   absl::Status StartTracer();
   absl::Status OpenControlDoor(const std::vector<EventLoop*>& loops);
   void WarnOfExposure() const;
+  absl::Status BuildGrpc(const std::vector<EventLoop*>& loops);
+  absl::Status BuildGrpcTls();
+  void StartGrpc();
+  void StopGrpc(std::chrono::milliseconds deadline);
 
   const ServerOptions options_;
   std::unique_ptr<Platform> platform_;
@@ -96,10 +105,15 @@ class Server {
   std::unique_ptr<Scope> shared_memory_scope_;
   std::unique_ptr<GpuSharedMemory> cuda_shared_memory_;
   std::unique_ptr<SharedMemoryRegions> shared_memory_;
+  std::function<void(absl::AnyInvocable<void()>)> offload_task_;  // runs it on offload_
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;
   std::size_t crowd_ = 0;  // most connections since the heap was trimmed
+  std::unique_ptr<TlsContext> grpc_tls_;
+  std::unique_ptr<GrpcService> grpc_service_;
+  std::unique_ptr<GrpcServer> grpc_;
+  std::unique_ptr<GrpcServer> control_grpc_;
   std::unique_ptr<Scope> loop_threads_;
 };
 

@@ -65,6 +65,7 @@ void Server::ReloadSecrets(bool all) {
     }
   };
   reload(http_tls_.get(), "the certificates of HTTPS");
+  reload(grpc_tls_.get(), "the certificates of gRPC");
   if (!access_->control().keys_path.empty()) reload(access_.get(), "the API keys");
 }
 

@@ -46,7 +46,8 @@ class Served:
         self.port_file = self.folder / "port"
         command = [str(program or binary()), *([] if program else ["serve"]), f"--model-repository={repository}", "--http-address=127.0.0.1",
                    "--http-port=0", f"--http-port-file={self.port_file}",
-                   f"--metrics-port-file={self.folder / 'metrics-port'}"]
+                   f"--metrics-port-file={self.folder / 'metrics-port'}", "--grpc-address=127.0.0.1",
+                   "--grpc-port=0", f"--grpc-port-file={self.folder / 'grpc_port'}"]
         if explicit:
             command.append("--model-control-mode=explicit")
         command += options
@@ -55,6 +56,8 @@ class Served:
         self._await(lambda: self.port_file.exists(), limit_s, "open its port")
         self.port = int(self.port_file.read_text())
         self.url = f"127.0.0.1:{self.port}"
+        if (self.folder / "grpc_port").exists():  # not with --allow-grpc=false; it is written first
+            self.grpc_url = f"127.0.0.1:{int((self.folder / 'grpc_port').read_text())}"
         if wait_ready:
             self._await(lambda: self.get("/v2")[0] == 200 and self._started(), limit_s, "finish its start")
 

@@ -218,7 +218,7 @@ class Run:
         repository = self.repository("scenario")
         self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
         spawn = " ".join([str(self.bin / "tidemark"), "--model-repository={repository}", "--http-port={http_port}",
-                          "--metrics-port={metrics_port}", *self.options])
+                          "--grpc-port={grpc_port}", "--metrics-port={metrics_port}", *self.options])
         answer, results = self.audit("audit", spawn, "gpu:0", repository, "identity")
         verdict = results.get("verdict", {})
         figures = {"headline": verdict.get("headline"), "exit_code": answer.returncode,

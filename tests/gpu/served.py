@@ -20,7 +20,7 @@ class Server:
         port_file = folder / "port"
         port_file.unlink(missing_ok=True)
         command = [str(binary), "serve", f"--model-repository={repository}", "--http-address=127.0.0.1", "--http-port=0",
-                   f"--http-port-file={port_file}", "--model-control-mode=explicit", *options]
+                   "--grpc-port=0", f"--http-port-file={port_file}", "--model-control-mode=explicit", *options]
         self._log = open(self.log_path, "ab")
         self.process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT, env=env)
         self._await(port_file.exists, start_limit_s)

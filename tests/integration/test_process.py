@@ -111,20 +111,20 @@ def test_a_taken_port_is_an_error_at_once(repository):
         taken.listen()
         port = taken.getsockname()[1]
         done = run("serve", f"--model-repository={repository}", "--model-control-mode=explicit",
-                   "--http-address=127.0.0.1", f"--http-port={port}")
+                   "--http-address=127.0.0.1", f"--http-port={port}", "--grpc-port=0")
         assert done.returncode == 1 and "already in use" in done.stderr, done.stderr
 
 
 def test_options_that_do_nothing_are_named(repository):
-    with Served(repository, "--grpc-port=0", "--log-verb=1") as server:
-        assert "option '--grpc-port' has no effect" in server.log()
+    with Served(repository, "--grpc-infer-thread-count=4", "--log-verb=1") as server:
+        assert "option '--grpc-infer-thread-count' has no effect" in server.log()
         assert server.stop() == 0
 
 
 def test_a_failing_start_model_ends_the_server_unless_told_otherwise(repository):
     (repository / "plain" / "config.pbtxt").write_text(IDENTITY.format("").replace("TYPE_INT32", "TYPE_FP32", 1))
     done = run("serve", f"--model-repository={repository}", "--model-control-mode=explicit", "--load-model=plain",
-               "--http-address=127.0.0.1", "--http-port=0")
+               "--http-address=127.0.0.1", "--http-port=0", "--grpc-port=0")
     assert done.returncode == 1 and "failed to load all models" in done.stderr
     with Served(repository, "--load-model=plain", "--exit-on-error=false") as server:
         assert server.get("/v2/health/live")[0] == 200

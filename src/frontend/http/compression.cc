@@ -139,13 +139,13 @@ absl::StatusOr<InflatedBody> Inflate(std::span<const std::byte> compressed, std:
 }
 
 absl::StatusOr<Buffer> Deflate(ContentCoding coding, std::span<const std::span<const std::byte>> parts,
-                               BufferPool& pool) {
+                               BufferPool& pool, int level) {
   std::size_t total = 0;
   for (const auto& part : parts) total += part.size();
   z_stream stream{};
   constexpr int kMemoryLevel = 8;  // zlib's default
   const int window = coding == ContentCoding::kGzip ? 15 + 16 : 15;
-  if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, kMemoryLevel, Z_DEFAULT_STRATEGY) != Z_OK) {
+  if (deflateInit2(&stream, level, Z_DEFLATED, window, kMemoryLevel, Z_DEFAULT_STRATEGY) != Z_OK) {
     return absl::ResourceExhaustedError("no memory to compress a response");
   }
   const absl::Cleanup end_stream = [&stream] { deflateEnd(&stream); };

@@ -36,8 +36,8 @@ struct InflatedBody {
 absl::StatusOr<InflatedBody> Inflate(std::span<const std::byte> compressed, std::size_t max_bytes,
                                      std::size_t aligned_at, BufferPool& pool);
 
-// Compresses the parts into one stream, zlib's default level; `coding` is kGzip or kDeflate (zlib framing).
+// Compresses the parts into one stream; `coding` is kGzip or kDeflate (zlib framing), `level` is zlib's (-1: its default).
 absl::StatusOr<Buffer> Deflate(ContentCoding coding, std::span<const std::span<const std::byte>> parts,
-                               BufferPool& pool);
+                               BufferPool& pool, int level = -1);
 
 }  // namespace tidemark

@@ -14,22 +14,9 @@
 namespace tidemark {
 namespace {
 
-// What is really served, in Triton's order.
-constexpr std::array<std::string_view, 11> kExtensions = {"classification",
-                                                          "model_repository",
-                                                          "model_repository(unload_dependents)",
-                                                          "model_configuration",
-                                                          "system_shared_memory",
-                                                          "cuda_shared_memory",
-                                                          "binary_tensor_data",
-                                                          "parameters",
-                                                          "statistics",
-                                                          "trace",
-                                                          "logging"};
-
 // Ours come last.
 std::vector<std::string_view> Extensions(bool memory) {
-  std::vector<std::string_view> extensions(kExtensions.begin(), kExtensions.end());
+  std::vector<std::string_view> extensions(ServedExtensions().begin(), ServedExtensions().end());
   if (memory) extensions.push_back("memory");
   return extensions;
 }

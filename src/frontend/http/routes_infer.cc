@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <utility>
 
 #include "base/clock.h"
@@ -8,6 +7,7 @@
 #include "frontend/http/routes.h"
 #include "protocol/http_infer.h"
 #include "protocol/http_status.h"
+#include "protocol/infer_checks.h"
 
 namespace tidemark {
 namespace {
@@ -15,15 +15,6 @@ namespace {
 constexpr std::string_view kHeaderLength = "Inference-Header-Content-Length";
 // Header names longer than this are not matched with the forward pattern: what matching costs grows with them.
 constexpr std::size_t kLongestForwardName = 256;
-
-bool Reserved(std::string_view key) {
-  constexpr std::array<std::string_view, 7> kReserved = {
-      "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "headers", "binary_data_output"};
-  for (const std::string_view reserved : kReserved) {
-    if (key == reserved) return true;
-  }
-  return key.starts_with("triton_");
-}
 
 // The whole body, decompressed; its memory goes to `inference`.
 absl::StatusOr<std::span<std::byte>> TakeBody(HttpRequest& request, std::size_t max_input_bytes,
@@ -56,7 +47,7 @@ absl::Status HttpRoutes::ForwardHeaders(const HttpRequest& request, InferenceReq
         !std::regex_search(header.name.begin(), header.name.end(), *forward_)) {
       continue;
     }
-    if (Reserved(header.name)) {
+    if (IsReservedParameter(header.name)) {
       return absl::InvalidArgumentError(
           fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", header.name));
     }
