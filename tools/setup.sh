@@ -168,6 +168,10 @@ install_peer() {
 
 if [ "$mode" = bench ]; then packages+=(wrk); fi
 if [ "$mode" = test ]; then packages+=(libboost-dev); fi  # headers of Boost.Beast, for one fuzzer; 138 MB
+# A browser for the test of the dashboard, 64 MiB to fetch; Ubuntu has none as a package, and the test is skipped there.
+if [ "$mode" != build ] && [ "${ID:-}" = debian ] && ! command -v chromium >/dev/null; then
+  packages+=(chromium-headless-shell)
+fi
 install_packages
 install_onnxruntime
 install_openvino
