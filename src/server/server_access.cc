@@ -29,11 +29,19 @@ absl::Status Server::BuildAccess() {
 
 void Server::WarnOfExposure() const {
   if (!options_.access.control.is_open()) return;
-  if (!options_.allow_http || IsLoopback(options_.http_address)) return;
+  std::string addresses;
+  if (options_.allow_http && !IsLoopback(options_.http_address)) {
+    addresses = fmt::format("{}:{}", options_.http_address, options_.http_port);
+  }
+  const GrpcServerOptions& grpc = options_.grpc;
+  if (options_.allow_grpc && !IsLoopback(grpc.address)) {
+    addresses += fmt::format("{}{}:{}", addresses.empty() ? "" : " or ", grpc.address, grpc.port.value_or(0));
+  }
+  if (addresses.empty()) return;
   LOG_WARNING(
-      "control is reachable from other machines: whoever reaches {}:{} may change log and trace settings, and load and "
+      "control is reachable from other machines: whoever reaches {} may change log and trace settings, and load and "
       "unload models where --model-control-mode allows it; --control-access gives control a door or keys of its own",
-      options_.http_address, options_.http_port);
+      addresses);
 }
 
 // The HTTP control door (--control-access), bound but not started.

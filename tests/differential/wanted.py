@@ -27,6 +27,7 @@ ROWS = {
         "unload.broken": (400, "failed to parse the request JSON buffer"),
         "unload.dependents.text": (400, "Unable to parse 'unload_dependents'")},
     "shared-memory key that cannot be opened": {"shm.register": (400, SAME)},
+    "body of an unload's answer": dict.fromkeys(("unload", "unload.again", "unload.none"), (200, "{'unload': {'model': ")),
     "bad `log_format`": {"logging.format": (400, SAME)},
     "body announced as gzip or deflate that is none, is cut, or is followed by other bytes": {
         "gzip.none": (400, "encountered inconsistent stream state during decompression: incorrect header check"),

@@ -6,7 +6,9 @@ import queue
 import threading
 import time
 
+import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 from onnx import TensorProto
 
 from onnx_models import identity_model
@@ -142,3 +144,24 @@ def test_opentelemetry_reaches_a_collector_that_comes_back(repository):
 def test_a_level_without_a_file_ends_the_start(repository):
     with pytest.raises(RuntimeError, match="trace file name is not given"):
         Served(repository, "--trace-config=level=TIMESTAMPS", limit_s=20)
+
+
+def test_grpc_requests_are_traced(repository, tmp_path):
+    file = tmp_path / "trace.json"
+    with Served(repository, "--load-model=m", f"--trace-config=triton,file={file}", "--trace-config=level=TIMESTAMPS",
+                "--trace-config=rate=1") as server:
+        client = grpcclient.InferenceServerClient(server.grpc_url)
+        tensor = grpcclient.InferInput("INPUT0", [2], "FP32")
+        tensor.set_data_from_numpy(np.array([0.5, 2], np.float32))
+        client.infer("m", [tensor], request_id="g")
+        answers = queue.Queue()
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        client.async_stream_infer("m", [tensor], request_id="s")
+        assert answers.get(timeout=60)[1] is None
+        client.stop_stream()
+        client.close()
+        assert server.stop() == 0
+    traces = read(file)
+    assert [traces[i]["request_id"] for i in (1, 2)] == ["g", "s"]
+    assert {"GRPC_WAITREAD_END", "REQUEST_START", "COMPUTE_END", "GRPC_SEND_START", "GRPC_SEND_END"} <= set(traces[1]["timestamps"])
+    assert {"GRPC_WAITREAD_END", "REQUEST_START", "COMPUTE_END"} <= set(traces[2]["timestamps"])
