@@ -10,7 +10,8 @@ import subprocess
 import time
 
 import pytest
-
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 from onnx import TensorProto
 
 from onnx_models import identity_model
@@ -218,3 +219,30 @@ def test_https_serves_and_takes_new_certificates(repository, tmp_path):
 def test_https_wants_its_files(repository):
     with pytest.raises(RuntimeError, match="--http-use-ssl needs --http-server-cert and --http-server-key"):
         Served(repository, "--http-use-ssl=true", limit_s=20)
+
+
+def test_grpc_follows_the_same_policy(repository, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text(f"ops {KEY}\n")
+    keys.chmod(0o600)
+    with Served(repository, "--load-model=m", f"--control-access=keys:{keys}", wait_ready=False) as server:
+        client = grpcclient.InferenceServerClient(server.grpc_url)
+        assert client.is_server_live()
+        for headers, code in (({}, "UNAUTHENTICATED"), ({"authorization": "Bearer wrong-wrong-wrong-wrong"}, "UNAUTHENTICATED")):
+            for call in (client.get_log_settings, client.get_trace_settings, client.get_model_repository_index,
+                         client.get_system_shared_memory_status):
+                with pytest.raises(InferenceServerException) as error:
+                    call(headers=headers)
+                assert error.value.status() == f"StatusCode.{code}", call
+        assert client.get_log_settings(headers={"authorization": f"Bearer {KEY}"})
+        client.close()
+    door = tmp_path / "control.sock"
+    with Served(repository, "--load-model=m", f"--control-access=grpc-unix:{door}", wait_ready=False) as server:
+        client, control = grpcclient.InferenceServerClient(server.grpc_url), grpcclient.InferenceServerClient(f"unix:{door}")
+        with pytest.raises(InferenceServerException) as error:
+            client.unload_model("m")
+        assert error.value.status() == "StatusCode.PERMISSION_DENIED"
+        assert control.get_log_settings()
+        assert server.get("/v2/logging")[0] == 403  # nor by the other protocol
+        client.close()
+        control.close()
