@@ -17,7 +17,7 @@ struct GrpcLimits {
   std::int32_t stream_window = 4 << 20;       // bytes that a client may send of a call before they are processed
   std::int32_t connection_window = 64 << 20;  // the same for all calls of a connection
   std::size_t unsent_bytes = 16 << 20;        // answers of a call that wait for the client; then its requests wait, too
-  // Frames that make work and carry nothing (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, RST_STREAM): so many at
+  // Frames that make work and carry nothing (PING, SETTINGS, WINDOW_UPDATE, empty DATA, RST_STREAM): so many at
   // once, and so many a second; what carries data adds to them. Beyond: GOAWAY.
   std::uint32_t idle_frames_burst = 2000;
   std::uint32_t idle_frames_per_second = 200;
