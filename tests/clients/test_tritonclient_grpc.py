@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import queue
+import subprocess
 
 import grpc
 import numpy as np
@@ -559,3 +560,43 @@ def test_unknown_methods_are_unimplemented(server):
             with pytest.raises(grpc.RpcError) as caught:
                 channel.unary_unary(path)(b"")
             assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_tls_and_mutual_tls(tmp_path):
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"],
+                   check=True, capture_output=True)
+    make_model(tmp_path / "models", "identity", b"", filename="unused", config=IDENTITY.format("INT32"))
+    array = np.arange(1 << 18, dtype=np.int32)
+    own = {"private_key": str(key), "certificate_chain": str(cert)}
+    for options, given in (([], {}), ([f"--grpc-root-cert={cert}", "--grpc-use-ssl-mutual=true"], own)):
+        with Served(tmp_path / "models", "--load-model=*", "--grpc-use-ssl=true", f"--grpc-server-cert={cert}",
+                    f"--grpc-server-key={key}", *options) as running:
+            with sync_client.InferenceServerClient(running.grpc_url, ssl=True, root_certificates=str(cert),
+                                                   **given) as client:
+                answer = client.infer("identity", [tensor(sync_client, "INPUT0", array, "INT32")])
+                assert (answer.as_numpy("OUTPUT0") == array).all()
+            if given:  # without a certificate nobody comes in
+                with sync_client.InferenceServerClient(running.grpc_url, ssl=True,
+                                                       root_certificates=str(cert)) as client:
+                    with pytest.raises(InferenceServerException):
+                        client.is_server_live()
+            assert running.stop() == 0
+
+
+def test_unix_sockets_compressed_answers_and_restricted_protocols(tmp_path):
+    make_model(tmp_path / "models", "identity", b"", filename="unused", config=IDENTITY.format("INT32"))
+    array = np.zeros(1 << 18, dtype=np.int32)
+    with Served(tmp_path / "models", "--load-model=*", "--grpc-infer-response-compression-level=high",
+                f"--grpc-unix-socket={tmp_path / 'socket'}", "--grpc-restricted-protocol=model-config,logging:key=word",
+                "--grpc-header-forward-pattern=x-.*") as running:
+        with sync_client.InferenceServerClient(f"unix:{tmp_path / 'socket'}") as client:
+            answer = client.infer("identity", [tensor(sync_client, "INPUT0", array, "INT32")], headers={"x-some": "thing"})
+            assert (answer.as_numpy("OUTPUT0") == array).all()
+            with pytest.raises(InferenceServerException) as caught:
+                client.get_model_config("identity")
+            assert caught.value.status() == "StatusCode.UNAVAILABLE"
+            assert caught.value.message() == (
+                "This protocol is restricted, expecting header 'triton-grpc-protocol-key'")
+            assert client.get_model_config("identity", headers={"triton-grpc-protocol-key": "word"})
