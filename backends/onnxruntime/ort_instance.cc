@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "backend/batch_execution.h"
 #include "backends/onnxruntime/ort_model.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -63,15 +64,15 @@ OrtInstance::OrtInstance(const OrtModel& model, ort::RunOptions* run_options)
       predictions_(model.outputs().size(), Prediction::kUntried) {}
 
 void OrtInstance::Execute(std::span<Execution* const> requests) noexcept {
-  for (Execution* request : requests) {
-    request->infer_start_nanos = NowNanos();
+  ExecuteAsBatch(requests, model_.config().max_batch_size() > 0, [this](Execution& request) {
+    request.infer_start_nanos = NowNanos();
     try {
-      request->status = Run(*request);
+      request.status = Run(request);
     } catch (const std::exception& error) {
-      request->status = absl::InternalError(error.what());
+      request.status = absl::InternalError(error.what());
     }
-    if (request->infer_end_nanos == 0) request->infer_end_nanos = NowNanos();
-  }
+    if (request.infer_end_nanos == 0) request.infer_end_nanos = NowNanos();
+  });
   if (model_.shrink_after_run()) model_.session().heap().Trim();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backend/batch_execution.h"
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -56,13 +57,13 @@ absl::StatusOr<std::unique_ptr<BackendInstance>> OpenVinoInstance::Create(const 
 }
 
 void OpenVinoInstance::Execute(std::span<Execution* const> requests) noexcept {
-  for (Execution* const execution : requests) {
+  ExecuteAsBatch(requests, model_.config().max_batch_size() > 0, [this](Execution& execution) {
     try {
-      execution->status = Run(*execution);
+      execution.status = Run(execution);
     } catch (const std::exception& error) {
-      execution->status = absl::InternalError(error.what());
+      execution.status = absl::InternalError(error.what());
     }
-  }
+  });
 }
 
 absl::Status OpenVinoInstance::Failed(const OpenVinoOutcome& outcome, std::string_view step) const {

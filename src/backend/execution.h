@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/cancel.h"
 #include "base/data_type.h"
+#include "resource/buffer_pool.h"
 
 namespace tidemark {
 
@@ -57,6 +58,7 @@ struct Execution {
   OutputSink* outputs = nullptr;
   CancelFlag* cancel = nullptr;            // may be null: set when the client went away or the deadline passed
   std::int64_t deadline_nanos = 0;         // NowNanos() clock; 0 = none
+  BufferPool* buffers = nullptr;           // for memory that lives as long as the execution; may be null
   const Parameters* parameters = nullptr;  // custom request parameters; never null
   std::string_view request_id;
 

@@ -8,7 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "inference/batch_queue.h"
 #include "inference/output_sink.h"
+#include "inference/sequence_queue.h"
 #include "observe/model_statistics.h"
 #include "repository/config_normalize.h"
 
@@ -19,9 +21,17 @@ namespace {
 constexpr std::int64_t kInlineNanos = 100'000;
 constexpr std::uint32_t kEnoughSamples = 3;
 
-void Answer(std::unique_ptr<InferenceRequest> request) {
+void AnswerNow(std::unique_ptr<InferenceRequest> request) {
   auto done = std::move(request->on_complete);
   done(std::move(request));
+}
+
+bool Cancelled(const InferenceRequest& request) { return request.cancel != nullptr && request.cancel->cancelled(); }
+
+// The requests of the batch that somebody waits for.
+std::int64_t Waiting(const Batch& batch) {
+  return std::count_if(batch.begin(), batch.end(),
+                       [](const ScheduledRequest& scheduled) { return !scheduled.is_null; });
 }
 
 std::size_t InputBytes(const ScheduledRequest& scheduled) {
@@ -62,13 +72,16 @@ InstanceScheduler::~InstanceScheduler() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  timer_scope_.reset();
   while (!instances_.empty()) instances_.pop_back();
 }
 
-absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(Scope& scope, BackendModel& model,
-                                                                             const ModelInfo& info,
-                                                                             BufferPool& buffers) {
+absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(
+    Scope& scope, BackendModel& model, const ModelInfo& info, BufferPool& buffers,
+    std::unique_ptr<SequenceTensors> sequences) {
   auto scheduler = std::make_unique<InstanceScheduler>(Private(), info, buffers);
+  scheduler->sequences_ = std::move(sequences);
+  if (info.config().dynamic_batching().preserve_ordering()) scheduler->order_ = std::make_shared<ResponseOrder>();
   for (const inference::ModelInstanceGroup& group : info.config().instance_group()) {
     const std::vector<std::string> names = InstanceNames(group);
     if (group.kind() == inference::ModelInstanceGroup::KIND_GPU) {
@@ -79,24 +92,7 @@ absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(Sco
       for (const std::string& name : names) RETURN_IF_ERROR(scheduler->AddInstance(scope, model, group, name, kHost));
     }
   }
-  for (const auto& instance : scheduler->instances_) {
-    if (instance->passive) continue;
-    Instance* self = instance.get();
-    InstanceScheduler* owner = scheduler.get();
-    RETURN_IF_ERROR(self->thread_scope
-                        ->StartThread(
-                            "instance", [owner, self] { owner->ThreadMain(*self); },
-                            [owner, self] {
-                              absl::MutexLock lock(&owner->mutex_);
-                              owner->stopping_ = true;
-                              self->wake.SignalAll();
-                            },
-                            "instance thread")
-                        .status());
-    absl::MutexLock lock(&scheduler->mutex_);
-    scheduler->idle_.push_back(self);
-    ++scheduler->active_;
-  }
+  RETURN_IF_ERROR(scheduler->StartThreads(scope));
   return scheduler;
 }
 
@@ -110,8 +106,53 @@ absl::Status InstanceScheduler::AddInstance(Scope& scope, BackendModel& model,
   ASSIGN_OR_RETURN(instance->backend, model.CreateInstance(*instance->scope, group, name, device));
   instance->thread_scope = std::make_unique<Scope>(*instance->scope, "thread");
   thread_bound_ = thread_bound_ || instance->backend->thread_bound();
+  if (!instance->passive) instance->number = active_++;
   instances_.push_back(std::move(instance));
   return absl::OkStatus();
+}
+
+absl::Status InstanceScheduler::StartThreads(Scope& scope) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (sequences_ != nullptr) {
+      queue_ = std::make_unique<SequenceQueue>(info_, *sequences_, active_);
+      immediate_ = false;
+      timed_ = true;
+    } else {
+      auto queue = std::make_unique<BatchQueue>(info_);
+      immediate_ = queue->immediate();
+      timed_ = queue->timed();
+      queue_ = std::move(queue);
+    }
+  }
+  for (const auto& instance : instances_) {
+    if (instance->passive) continue;
+    Instance* self = instance.get();
+    RETURN_IF_ERROR(self->thread_scope
+                        ->StartThread(
+                            "instance", [this, self] { ThreadMain(*self); },
+                            [this, self] {
+                              absl::MutexLock lock(&mutex_);
+                              stopping_ = true;
+                              self->wake.SignalAll();
+                            },
+                            "instance thread")
+                        .status());
+    absl::MutexLock lock(&mutex_);
+    idle_.push_back(self);
+  }
+  if (!timed_) return absl::OkStatus();
+  timer_scope_ = std::make_unique<Scope>(scope, "scheduler");
+  return timer_scope_
+      ->StartThread(
+          "scheduler", [this] { TimerMain(); },
+          [this] {
+            absl::MutexLock lock(&mutex_);
+            stopping_ = true;
+            timer_wake_.SignalAll();
+          },
+          "scheduler's timer")
+      .status();
 }
 
 InstanceScheduler::Instance* InstanceScheduler::TakeIdle() {
@@ -121,14 +162,53 @@ InstanceScheduler::Instance* InstanceScheduler::TakeIdle() {
   return instance;
 }
 
-void InstanceScheduler::Release(Instance& instance) {
-  if (queue_.empty()) {
+void InstanceScheduler::Release(Instance& instance, DroppedRequests& dropped) {
+  if (sequences_ != nullptr) queue_->Done(instance.number, NowNanos());
+  if (!queue_->empty()) instance.assigned = queue_->Take(instance.number, NowNanos(), dropped);
+  if (instance.assigned.empty()) {
     idle_.push_back(&instance);
-    return;
+  } else {
+    instance.wake.Signal();
   }
-  instance.assigned = std::move(queue_.front());
-  queue_.pop_front();
-  instance.wake.Signal();
+  UpdateTimer();
+}
+
+void InstanceScheduler::UpdateTimer() {
+  if (!timed_) return;
+  const std::int64_t next = sweep_asked_ ? 0 : queue_->NextEvent(!idle_.empty());
+  if (next < next_event_) timer_wake_.Signal();
+  next_event_ = next;
+}
+
+void InstanceScheduler::Dispatch(std::int64_t now, DroppedRequests& dropped, Instance** instance, Batch* here) {
+  for (std::size_t i = idle_.size(); i > 0 && !queue_->empty(); --i) {
+    Instance* candidate = idle_[i - 1];
+    Batch batch = queue_->Take(candidate->number, now, dropped);
+    if (batch.empty()) continue;
+    idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i - 1));
+    if (here != nullptr) {
+      *instance = candidate;
+      *std::exchange(here, nullptr) = std::move(batch);
+    } else {
+      candidate->assigned = std::move(batch);
+      candidate->wake.Signal();
+    }
+  }
+  UpdateTimer();
+}
+
+void InstanceScheduler::WatchCancel(ScheduledRequest& scheduled) {
+  CancelFlag* cancel = scheduled.request->cancel.get();
+  if (cancel == nullptr || !timed_) return;  // without a timer it is dropped when its turn comes
+  scheduled.cancel_id = cancel->OnCancel([this] {
+    absl::MutexLock lock(&mutex_);
+    sweep_asked_ = true;
+    UpdateTimer();
+  });
+}
+
+void InstanceScheduler::UnwatchCancel(ScheduledRequest& scheduled) {
+  if (const std::uint64_t id = std::exchange(scheduled.cancel_id, 0); id != 0) scheduled.request->cancel->Remove(id);
 }
 
 void InstanceScheduler::Enqueue(ScheduledRequest scheduled, bool may_run_inline) {
@@ -138,99 +218,230 @@ void InstanceScheduler::Enqueue(ScheduledRequest scheduled, bool may_run_inline)
   if (active_ == 0) {
     scheduled.request->response.status = absl::UnavailableError(
         fmt::format("model '{}' version {} has passive instances only", info_.name(), info_.version()));
-    return Answer(std::move(scheduled.request));
+    return AnswerNow(std::move(scheduled.request));
   }
   Instance* instance = nullptr;
-  {
+  Batch batch;
+  if (immediate_) {
     absl::MutexLock lock(&mutex_);
     instance = TakeIdle();
-    if (instance == nullptr) {
-      statistics_->AddPending(1);
-      queue_.push_back(std::move(scheduled));
-      return;
-    }
-    if (!run_here) {
-      statistics_->AddPending(1);
-      instance->assigned = std::move(scheduled);
-      instance->wake.Signal();
-      return;
+    if (instance != nullptr) {
+      if (order_ != nullptr) scheduled.place = ResponseOrder::Add(order_, *scheduled.request);
+      if (!run_here) {
+        statistics_->AddPending(1);
+        instance->assigned.push_back(std::move(scheduled));
+        instance->wake.Signal();
+        return;
+      }
     }
   }
-  Run(*instance, scheduled);
+  if (instance != nullptr) {
+    batch.push_back(std::move(scheduled));
+    return RunHere(*instance, std::move(batch));
+  }
+  DroppedRequests dropped;
+  if (absl::Status status = PutInQueue(scheduled, run_here, instance, batch, dropped); !status.ok()) {
+    scheduled.request->response.status = std::move(status);
+    return AnswerNow(std::move(scheduled.request));
+  }
+  // What was queued may have been answered by now: only those requests that are here hold the scheduler.
+  if (instance != nullptr) statistics_->AddPending(-Waiting(batch));
+  if (!dropped.empty()) AnswerDropped(dropped);
+  if (instance != nullptr) RunHere(*instance, std::move(batch));
+}
+
+absl::Status InstanceScheduler::PutInQueue(ScheduledRequest& scheduled, bool run_here, Instance*& instance, Batch& here,
+                                           DroppedRequests& dropped) {
+  WatchCancel(scheduled);
+  absl::Status status;
   {
     absl::MutexLock lock(&mutex_);
-    Release(*instance);
+    InferenceRequest& request = *scheduled.request;
+    const std::int64_t now = NowNanos();
+    if (order_ != nullptr) scheduled.place = ResponseOrder::Add(order_, request);
+    status = queue_->Push(scheduled, now);
+    if (status.ok()) {
+      statistics_->AddPending(1);
+      sweep_asked_ = sweep_asked_ || (timed_ && Cancelled(request));  // its callback came too early to find it
+      Dispatch(now, dropped, &instance, run_here ? &here : nullptr);
+    } else if (order_ != nullptr) {
+      ResponseOrder::Withdraw(order_, request);
+    }
   }
+  if (!status.ok()) UnwatchCancel(scheduled);
+  return status;
+}
+
+void InstanceScheduler::RunHere(Instance& instance, Batch batch) {
+  DroppedRequests dropped;
+  Run(instance, batch);
+  {
+    absl::MutexLock lock(&mutex_);
+    Release(instance, dropped);
+  }
+  AnswerDropped(dropped);
   // Last: the answer may let the last request out of the gate, and then this scheduler is gone at any moment.
-  Answer(std::move(scheduled.request));
+  AnswerAll(batch);
 }
 
 void InstanceScheduler::ThreadMain(Instance& instance) {
   for (;;) {
-    ScheduledRequest scheduled;
+    Batch batch;
+    DroppedRequests dropped;
     {
       absl::MutexLock lock(&mutex_);
-      while (instance.assigned.request == nullptr && !stopping_) instance.wake.Wait(&mutex_);
-      if (instance.assigned.request == nullptr) return;
-      scheduled = std::move(instance.assigned);
+      while (instance.assigned.empty() && !stopping_) instance.wake.Wait(&mutex_);
+      if (instance.assigned.empty()) return;
+      batch.swap(instance.assigned);
     }
-    statistics_->AddPending(-1);
-    Run(instance, scheduled);
+    statistics_->AddPending(-Waiting(batch));
+    Run(instance, batch);
     {
       absl::MutexLock lock(&mutex_);
-      Release(instance);
+      Release(instance, dropped);
     }
-    Answer(std::move(scheduled.request));
+    AnswerDropped(dropped);
+    AnswerAll(batch);
   }
 }
 
-absl::Status InstanceScheduler::Execute(Instance& instance, ScheduledRequest& scheduled) {
-  InferenceRequest& request = *scheduled.request;
-  ResponseSink sink(info_, request, buffers_, statistics_);
-  Execution execution;
-  execution.inputs = scheduled.tensors;
-  execution.outputs = &sink;
-  execution.cancel = request.cancel.get();
-  execution.parameters = &request.parameters;
-  execution.request_id = request.id;
-  request.times.compute_start = NowNanos();
-  sink.Begin(request.times.compute_start);
-  Execution* const batch[] = {&execution};
-  instance.backend->Execute(batch);
-  request.times.compute_end = NowNanos();
-  request.times.infer_start =
-      execution.infer_start_nanos != 0 ? execution.infer_start_nanos : request.times.compute_start;
-  request.times.infer_end = execution.infer_end_nanos != 0 ? execution.infer_end_nanos : request.times.compute_end;
-  return sink.Finish(execution.status);
+void InstanceScheduler::TimerMain() {
+  for (;;) {
+    DroppedRequests dropped;
+    {
+      absl::MutexLock lock(&mutex_);
+      std::int64_t now = NowNanos();
+      while (next_event_ > now) {
+        if (stopping_) return;
+        if (next_event_ == kNever) {
+          timer_wake_.Wait(&mutex_);
+        } else {
+          timer_wake_.WaitWithTimeout(&mutex_, absl::Nanoseconds(next_event_ - now));
+        }
+        now = NowNanos();
+      }
+      if (stopping_) return;
+      sweep_asked_ = false;
+      queue_->Sweep(now, dropped);
+      next_event_ = kNever;
+      Dispatch(now, dropped, nullptr, nullptr);
+    }
+    AnswerDropped(dropped);
+  }
 }
 
-void InstanceScheduler::Run(Instance& instance, ScheduledRequest& scheduled) {
-  InferenceRequest& request = *scheduled.request;
-  const std::size_t bytes = InputBytes(scheduled);
-  if (request.cancel != nullptr && request.cancel->cancelled()) {
-    request.response.status = absl::CancelledError("");
-  } else {
-    request.response.status = Execute(instance, scheduled);
-    times_.Record(bytes, request.times.compute_end - request.times.compute_start);
+std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
+  struct Part {
+    ScheduledRequest* scheduled;
+    ResponseSink sink;
+    Execution execution;
+  };
+  absl::InlinedVector<Part, 1> parts;
+  parts.reserve(batch.size());  // the executions point into it
+  absl::InlinedVector<Execution*, 1> executions;
+  const std::int64_t start = NowNanos();
+  std::int64_t inferences = 0;
+  for (ScheduledRequest& scheduled : batch) {
+    InferenceRequest& request = *scheduled.request;
+    if (Cancelled(request)) {
+      request.response.status = absl::CancelledError("");
+      continue;
+    }
+    request.times.compute_start = start;
+    Part& part = parts.emplace_back(
+        Part{&scheduled, ResponseSink(info_, request, buffers_, scheduled.is_null ? nullptr : statistics_), {}});
+    part.sink.Begin(start);
+    if (scheduled.state != nullptr) part.sink.KeepStates(sequences_.get(), scheduled.state.get());
+    part.execution.inputs = scheduled.tensors;
+    part.execution.outputs = &part.sink;
+    part.execution.cancel = request.cancel.get();
+    part.execution.deadline_nanos = request.deadline_nanos;
+    part.execution.buffers = &buffers_;
+    part.execution.parameters = &request.parameters;
+    part.execution.request_id = request.id;
+    executions.push_back(&part.execution);
+    inferences += scheduled.batch;
   }
-  if (request.response.status.ok()) {
-    statistics_->RecordExecution(request.times, static_cast<std::uint64_t>(scheduled.batch));
+  if (executions.empty()) return 0;
+  instance.backend->Execute({executions.data(), executions.size()});
+  const std::int64_t end = NowNanos();
+  for (Part& part : parts) {
+    InferenceRequest& request = *part.scheduled->request;
+    const Execution& execution = part.execution;
+    request.times.compute_end = end;
+    request.times.infer_start = execution.infer_start_nanos != 0 ? execution.infer_start_nanos : start;
+    request.times.infer_end = execution.infer_end_nanos != 0 ? execution.infer_end_nanos : end;
+    request.response.status = part.sink.Finish(execution.status);
+  }
+  return inferences;
+}
+
+void InstanceScheduler::Run(Instance& instance, Batch& batch) {
+  std::size_t bytes = 0;
+  for (ScheduledRequest& scheduled : batch) {
+    UnwatchCancel(scheduled);
+    bytes += InputBytes(scheduled);
+  }
+  const std::int64_t inferences = Execute(instance, batch);
+  const RequestTimes* executed = nullptr;  // of a request that went well
+  for (ScheduledRequest& scheduled : batch) {
+    InferenceRequest& request = *scheduled.request;
+    if (scheduled.is_null) continue;
+    if (!request.response.status.ok()) {
+      request.response.outputs.clear();
+      statistics_->RecordFailure(request.times, NowNanos(), ReasonOfExecution(request.response.status));
+      continue;
+    }
+    if (executed == nullptr) {
+      executed = &request.times;
+      statistics_->RecordExecution(request.times, static_cast<std::uint64_t>(inferences));
+      times_.Record(bytes, request.times.compute_end - request.times.compute_start);
+    }
     statistics_->RecordSuccess(request.times, static_cast<std::uint64_t>(scheduled.batch));
     if (!info_.decoupled()) statistics_->RecordFirstResponse(request.times.compute_end - request.times.received);
-  } else {
-    request.response.outputs.clear();
-    statistics_->RecordFailure(request.times, NowNanos(), ReasonOfExecution(request.response.status));
   }
 }
 
-absl::Status InstanceScheduler::WarmUp(CancelFlag* cancel, absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make) {
+void InstanceScheduler::Answer(ScheduledRequest& scheduled) {
+  if (order_ == nullptr) return AnswerNow(std::move(scheduled.request));
+  const std::shared_ptr<ResponseOrder> order = order_;  // outlives the scheduler where this lets it go
+  ResponseOrder::Complete(order, scheduled.place, std::move(scheduled.request));
+}
+
+void InstanceScheduler::AnswerAll(Batch& batch) {
+  for (ScheduledRequest& scheduled : batch) {
+    if (!scheduled.is_null) Answer(scheduled);
+  }
+}
+
+void InstanceScheduler::AnswerDropped(DroppedRequests& dropped) {
+  const std::int64_t now = dropped.empty() ? 0 : NowNanos();
+  for (DroppedRequest& request : dropped) {
+    UnwatchCancel(request.scheduled);
+    statistics_->AddPending(-1);
+    statistics_->RecordFailure(request.scheduled.request->times, now, request.reason);
+  }
+  for (DroppedRequest& request : dropped) Answer(request.scheduled);
+}
+
+absl::Status InstanceScheduler::WarmUp(CancelFlag* cancel, std::size_t count,
+                                       absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make) {
   for (const auto& instance : instances_) {
     if (instance->passive) continue;
     if (cancel != nullptr && cancel->cancelled()) return absl::CancelledError("cancelled during the warm-up");
-    ASSIGN_OR_RETURN(ScheduledRequest scheduled, make());
-    // Lent, not owned: the load's flag outlives the execution.
-    scheduled.request->cancel = std::shared_ptr<CancelFlag>(std::shared_ptr<CancelFlag>(), cancel);
-    RETURN_IF_ERROR(Execute(*instance, scheduled));
+    Batch batch;
+    for (std::size_t i = 0; i < count; ++i) {
+      ASSIGN_OR_RETURN(ScheduledRequest scheduled, make());
+      // Lent, not owned: the load's flag outlives the execution.
+      scheduled.request->cancel = std::shared_ptr<CancelFlag>(std::shared_ptr<CancelFlag>(), cancel);
+      if (sequences_ != nullptr) {
+        ASSIGN_OR_RETURN(std::shared_ptr<SequenceState> state, sequences_->NewState());
+        sequences_->Append(scheduled, std::move(state), true);
+      }
+      batch.push_back(std::move(scheduled));
+    }
+    Execute(*instance, batch);
+    for (const ScheduledRequest& scheduled : batch) RETURN_IF_ERROR(scheduled.request->response.status);
   }
   return absl::OkStatus();
 }

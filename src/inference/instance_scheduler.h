@@ -3,19 +3,22 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "backend/backend.h"
 #include "inference/model_info.h"
+#include "inference/request_queue.h"
+#include "inference/response_order.h"
 #include "inference/scheduler.h"
+#include "inference/sequence_tensors.h"
 #include "resource/buffer_pool.h"
 #include "resource/scope.h"
 
@@ -38,18 +41,20 @@ class ExecutionTimes {
   std::array<Bucket, 41> buckets_;
 };
 
-// Hands each request to one idle instance, first come, first served. An execution that is known to be short runs on the
-// submitting thread when an instance is idle; everything else is run by the instance's own thread, or waits in one queue
-// for the next instance that becomes idle. While requests wait no instance is idle.
+// Runs the requests of a queue on the instances of a model. A request that an idle instance may run at once and that is
+// known to be short runs on the submitting thread; everything else is run by the instance's own thread. An instance that
+// becomes idle takes what the queue gives it next: batches form while instances are busy, without anybody waiting for
+// them, unless the configuration asks for a delay. Only models whose queue changes with time have a thread for that.
 class InstanceScheduler final : public Scheduler {
  private:
   struct Private {};
 
  public:
   // Makes the instances of `config` on child scopes of `scope`; one that fails takes all before it with it. `info`,
-  // `model` and `buffers` outlive the scheduler.
-  static absl::StatusOr<std::unique_ptr<InstanceScheduler>> Create(Scope& scope, BackendModel& model,
-                                                                   const ModelInfo& info, BufferPool& buffers);
+  // `model` and `buffers` outlive the scheduler. `sequences`: for a model with sequence_batching, null for others.
+  static absl::StatusOr<std::unique_ptr<InstanceScheduler>> Create(
+      Scope& scope, BackendModel& model, const ModelInfo& info, BufferPool& buffers,
+      std::unique_ptr<SequenceTensors> sequences = nullptr);
   InstanceScheduler(Private, const ModelInfo& info, BufferPool& buffers);
   ~InstanceScheduler() override;
 
@@ -57,45 +62,78 @@ class InstanceScheduler final : public Scheduler {
   absl::Status Health() const override;
   void Start(ModelStatistics& statistics) override { statistics_ = &statistics; }
 
-  // Runs one request on every instance that takes requests, one after the other, and answers with the first error;
-  // CANCELLED once `cancel` (may be null) is set. Before Start only. `make` builds the request anew for each instance.
-  absl::Status WarmUp(CancelFlag* cancel, absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make);
+  // Runs `count` requests together on every instance that takes requests, one instance after the other, and answers with
+  // the first error; CANCELLED once `cancel` (may be null) is set. Before Start only. `make` builds each request anew.
+  absl::Status WarmUp(CancelFlag* cancel, std::size_t count,
+                      absl::FunctionRef<absl::StatusOr<ScheduledRequest>()> make);
 
   std::size_t instances() const { return instances_.size(); }
 
  private:
   struct Instance {
     std::string name;
+    std::size_t number = 0;
     bool passive = false;
     std::unique_ptr<Scope> scope;
     std::unique_ptr<BackendInstance> backend;
-    ScheduledRequest assigned;            // for its thread; guarded by the scheduler's mutex
+    Batch assigned;                       // for its thread; guarded by the scheduler's mutex
     absl::CondVar wake;                   // signalled when there is something assigned, or nothing more will be
     std::unique_ptr<Scope> thread_scope;  // dies first: the thread is joined before the engine's instance goes
   };
 
   absl::Status AddInstance(Scope& scope, BackendModel& model, const inference::ModelInstanceGroup& group,
                            std::string_view name, DeviceId device);
+  absl::Status StartThreads(Scope& scope);
   void ThreadMain(Instance& instance);
-  // Executes, fills the response and counts it; the instance is held by the caller.
-  void Run(Instance& instance, ScheduledRequest& scheduled);
-  // The instance takes the request that has waited longest, or becomes idle.
-  void Release(Instance& instance) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Execute(Instance& instance, ScheduledRequest& scheduled);
+  void TimerMain();
+
+  // Takes a request that no idle instance takes at once. Something to run on this thread, where that is allowed, goes to
+  // `here` with its instance.
+  absl::Status PutInQueue(ScheduledRequest& scheduled, bool run_here, Instance*& instance, Batch& here,
+                          DroppedRequests& dropped);
+  // Gives idle instances what the queue has for them; the first one's to `here` unless that is null.
+  void Dispatch(std::int64_t now, DroppedRequests& dropped, Instance** instance, Batch* here)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The instance takes what comes next, or becomes idle.
+  void Release(Instance& instance, DroppedRequests& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateTimer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Instance* TakeIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Executes, fills the responses and counts them; the instance is held by the caller.
+  void Run(Instance& instance, Batch& batch);
+  // The inferences that were executed; 0 when all requests had been cancelled.
+  std::int64_t Execute(Instance& instance, Batch& batch);
+  void RunHere(Instance& instance, Batch batch);
+
+  // So that a cancelled request leaves the queue before its turn comes.
+  void WatchCancel(ScheduledRequest& scheduled);
+  static void UnwatchCancel(ScheduledRequest& scheduled);
+
+  // After these the scheduler may be gone if nothing else holds the model.
+  void Answer(ScheduledRequest& scheduled);
+  void AnswerAll(Batch& batch);
+  void AnswerDropped(DroppedRequests& dropped);
 
   const ModelInfo& info_;
   BufferPool& buffers_;
   ModelStatistics* statistics_ = nullptr;
   ExecutionTimes times_;
   bool thread_bound_ = false;
+  bool immediate_ = true;   // an idle instance takes any request at once
   std::size_t active_ = 0;  // instances that take requests
+  std::unique_ptr<SequenceTensors> sequences_;
+  std::shared_ptr<ResponseOrder> order_;
   std::vector<std::unique_ptr<Instance>> instances_;
+  bool timed_ = false;  // time changes the queue: there is a thread that looks
+  std::unique_ptr<Scope> timer_scope_;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Instance*> idle_ ABSL_GUARDED_BY(mutex_);
-  std::deque<ScheduledRequest> queue_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<RequestQueue> queue_ ABSL_GUARDED_BY(mutex_);
+  absl::CondVar timer_wake_;
+  bool sweep_asked_ ABSL_GUARDED_BY(mutex_) = false;  // something was cancelled
+  std::int64_t next_event_ ABSL_GUARDED_BY(mutex_) = kNever;
 };
 
 }  // namespace tidemark

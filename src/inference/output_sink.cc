@@ -1,6 +1,8 @@
 #include "inference/output_sink.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -8,7 +10,14 @@
 
 namespace tidemark {
 
-bool ResponseSink::Wants(std::size_t index) const {
+bool ResponseSink::Wants(std::size_t index) const { return IsState(index) || ClientWants(index); }
+
+bool ResponseSink::IsState(std::size_t index) const {
+  return tensors_ != nullptr && tensors_->StateOfOutput(index).has_value();
+}
+
+bool ResponseSink::ClientWants(std::size_t index) const {
+  if (index >= info_.outputs().size()) return false;
   if (request_.outputs.empty()) return true;
   const std::string& name = info_.outputs()[index].name;
   return std::any_of(request_.outputs.begin(), request_.outputs.end(),
@@ -49,6 +58,11 @@ bool ResponseSink::WritesInto(std::span<const std::byte> memory, DeviceId device
 
 absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, DataType data_type,
                                                             std::span<const std::int64_t> shape, std::size_t bytes) {
+  if (tensors_ != nullptr && !ClientWants(index)) {
+    if (const std::optional<std::size_t> state = tensors_->StateOfOutput(index); state.has_value()) {
+      return AllocateState(*state, data_type, shape, bytes);
+    }
+  }
   const RequestedOutput* const asked = Asked(info_.outputs()[index].name);
   const bool shared = asked != nullptr && asked->destination;
   if (shared && bytes > asked->destination.bytes.size()) {
@@ -57,7 +71,8 @@ absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, D
                     "bytes to hold the results",
                     asked->name, asked->destination.bytes.size(), bytes));
   }
-  const bool in_place = shared && WritesInto(asked->destination.bytes.first(bytes), asked->destination.device);
+  const bool in_place =
+      shared && !IsState(index) && WritesInto(asked->destination.bytes.first(bytes), asked->destination.device);
   Buffer buffer;
   if (!in_place) {
     ASSIGN_OR_RETURN(buffer, buffers_.Allocate(bytes));
@@ -84,6 +99,30 @@ absl::Status ResponseSink::FillRegions() {
     output.data.Reset();
   }
   return CheckRegions(request_);
+}
+
+absl::StatusOr<std::span<std::byte>> ResponseSink::AllocateState(std::size_t state, DataType data_type,
+                                                                 std::span<const std::int64_t> shape,
+                                                                 std::size_t bytes) {
+  StateTensor made;
+  made.data_type = data_type;
+  made.shape = Shape(shape.begin(), shape.end());
+  ASSIGN_OR_RETURN(made.data, buffers_.Allocate(bytes));
+  const std::span<std::byte> memory = made.data.bytes();
+  states_->next[state] = std::move(made);
+  return memory;
+}
+
+absl::Status ResponseSink::CopyStates() {
+  if (tensors_ == nullptr) return absl::OkStatus();
+  for (const ResponseOutput& output : request_.response.outputs) {
+    const std::optional<std::size_t> state = tensors_->StateOfOutput(output.index);
+    if (!state.has_value()) continue;
+    ASSIGN_OR_RETURN(const std::span<std::byte> target,
+                     AllocateState(*state, output.data_type, AsSpan(output.shape), output.data.size()));
+    if (!target.empty()) std::memcpy(target.data(), output.data.data(), target.size());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ResponseSink::PutInOrder(bool complete) {
@@ -122,6 +161,7 @@ absl::Status ResponseSink::Send() {
     request_.response.outputs.clear();
     return absl::CancelledError("");
   }
+  RETURN_IF_ERROR(CopyStates());
   RETURN_IF_ERROR(PutInOrder(false));
   const ResponseOutcome outcome =
       request_.response.outputs.empty() ? ResponseOutcome::kEmpty : ResponseOutcome::kSuccess;
@@ -132,6 +172,18 @@ absl::Status ResponseSink::Send() {
 }
 
 absl::Status ResponseSink::Finish(const absl::Status& status) {
+  if (states_ == nullptr) return FinishResponse(status);
+  absl::Status finished = info_.decoupled() || !status.ok() ? status : CopyStates();
+  finished = FinishResponse(finished);
+  if (finished.ok()) {
+    states_->Commit();
+  } else {
+    states_->Discard();
+  }
+  return finished;
+}
+
+absl::Status ResponseSink::FinishResponse(const absl::Status& status) {
   if (!info_.decoupled()) return status.ok() ? PutInOrder(true) : status;
   absl::Status ended = status;
   if (ended.ok() && !request_.response.outputs.empty()) {

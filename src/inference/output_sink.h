@@ -6,6 +6,7 @@
 #include "backend/execution.h"
 #include "inference/model_info.h"
 #include "inference/request.h"
+#include "inference/sequence_tensors.h"
 #include "observe/model_statistics.h"
 #include "resource/buffer_pool.h"
 
@@ -26,6 +27,12 @@ class ResponseSink : public OutputSink {
                                                 std::span<const std::int64_t> shape, std::size_t bytes) override;
   absl::Status Send() override;
 
+  // The execution makes states of a sequence as well: they go there instead of to the client. Both outlive the sink.
+  void KeepStates(const SequenceTensors* tensors, SequenceState* states) {
+    tensors_ = tensors;
+    states_ = states;
+  }
+
   // When the execution begins: where the times of the first response start.
   void Begin(std::int64_t now) { start_ = now; }
 
@@ -39,8 +46,15 @@ class ResponseSink : public OutputSink {
   const RequestedOutput* Asked(std::string_view name) const;
   bool WritesInto(std::span<const std::byte> memory, DeviceId device) const;
   absl::Status FillRegions();
+  absl::Status FinishResponse(const absl::Status& status);
   // Sorts the outputs as the client named them; `complete`: all of them must be there.
   absl::Status PutInOrder(bool complete);
+  bool ClientWants(std::size_t index) const;
+  bool IsState(std::size_t index) const;
+  absl::StatusOr<std::span<std::byte>> AllocateState(std::size_t state, DataType data_type,
+                                                     std::span<const std::int64_t> shape, std::size_t bytes);
+  // Copies those states that are also outputs of the current response.
+  absl::Status CopyStates();
   // A response has ended: counts it and begins the next.
   void EndResponse(ResponseOutcome outcome);
 
@@ -48,6 +62,8 @@ class ResponseSink : public OutputSink {
   InferenceRequest& request_;
   BufferPool& buffers_;
   ModelStatistics* const statistics_;
+  const SequenceTensors* tensors_ = nullptr;  // null: no states
+  SequenceState* states_ = nullptr;
   std::uint64_t responses_ = 0;    // sent ones
   std::int64_t start_ = 0;         // the response before the current one was sent, or the execution began
   std::int64_t output_start_ = 0;  // the current one's first output was asked for; 0 = it had none yet

@@ -49,6 +49,14 @@ class ModelHandle {
     return handle;
   }
 
+  // A second hold on the same version, even if it is being unloaded; empty when this is.
+  ModelHandle Another() const {
+    ModelHandle handle;
+    if (version_ != nullptr) version_->gate.EnterAgain();
+    handle.version_ = version_;
+    return handle;
+  }
+
   explicit operator bool() const { return version_ != nullptr; }
   Model* operator->() const { return version_->model; }
   Model& operator*() const { return *version_->model; }

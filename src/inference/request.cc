@@ -21,6 +21,7 @@ void InferenceRequest::Clear() {
   sequence_id = std::uint64_t{0};
   sequence_start = sequence_end = false;
   priority = timeout_us = 0;
+  deadline_nanos = 0;
   parameters.clear();
   inputs.clear();
   outputs.clear();

@@ -36,8 +36,8 @@ struct RequestInput {
 struct RequestedOutput {
   std::string name;
   bool binary = false;
-  std::uint32_t classification = 0;  // top-k; 0 = off
-  SharedMemoryLease destination;     // the client wants it there, and not in the answer
+  std::uint32_t classification = 0;    // top-k; 0 = off
+  SharedMemoryLease destination = {};  // the client wants it there, and not in the answer
 };
 
 // One output of the answer.
@@ -70,8 +70,9 @@ class InferenceRequest {
   bool sequence_start = false;
   bool sequence_end = false;
   std::uint64_t priority = 0;
-  std::uint64_t timeout_us = 0;
-  Parameters parameters;  // custom ones
+  std::uint64_t timeout_us = 0;     // longest wait in the queue; 0 = as the model says
+  std::int64_t deadline_nanos = 0;  // the client's own deadline, NowNanos() clock; 0 = none
+  Parameters parameters;            // custom ones
   std::vector<RequestInput> inputs;
   std::vector<RequestedOutput> outputs;  // empty: all outputs
   bool binary_data_output = false;       // representation of outputs when `outputs` is empty

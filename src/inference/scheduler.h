@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,12 +12,18 @@
 namespace tidemark {
 
 class ModelStatistics;
+struct SequenceState;
 
 // A checked request on its way to an instance.
 struct ScheduledRequest {
   std::unique_ptr<InferenceRequest> request;
   std::vector<InputTensor> tensors;  // views into `request`
   std::int64_t batch = 1;
+  bool is_null = false;                  // fills a place in a batch of sequences; nobody waits for it
+  std::shared_ptr<SequenceState> state;  // of its sequence; last owner: whichever of slot and execution ends later
+  std::string controls;                  // memory of the control tensors
+  std::uint64_t place = 0;               // in the order of the answers, where the model keeps one
+  std::uint64_t cancel_id = 0;  // what the scheduler has registered with the request's cancel flag; 0 = nothing
 };
 
 // Turns requests into executions. Owns the instances; made with them, gives them back in its destructor, newest first,

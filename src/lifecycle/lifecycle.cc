@@ -62,10 +62,10 @@ void Lifecycle::Check(std::string name, LoadOverrides overrides, CheckDone done)
   impl_->Check(impl_->KeyOf(std::move(name)), std::move(overrides), std::move(done));
 }
 
-void Lifecycle::Unload(std::string name, bool /*unload_dependents: no ensembles, so nothing depends*/, Done done) {
+void Lifecycle::Unload(std::string name, bool unload_dependents, Done done) {
   if (!accepting()) return done(absl::UnavailableError("Server not ready"));
   if (impl_->options().mode != ControlMode::kExplicit) return done(NotExplicit());
-  impl_->Unload(impl_->KeyOf(std::move(name)), std::move(done));
+  impl_->Unload(impl_->KeyOf(std::move(name)), unload_dependents, std::move(done));
 }
 
 absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const {

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "repository/config_io.h"
 
 namespace tidemark {
 namespace {
@@ -60,20 +61,88 @@ void Lifecycle::Impl::EndOperation(const std::string& name) {
 }
 
 void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done) {
-  const std::string key = name;
-  auto run = [this, name = std::move(name), overrides = std::move(overrides), done = std::move(done)]() mutable {
-    absl::Status status;
+  auto request = std::make_shared<LoadRequest>();
+  request->name = std::move(name);
+  request->overrides = std::move(overrides);
+  request->done = std::move(done);
+  EnqueueLoad(std::move(request));
+}
+
+void Lifecycle::Impl::EnqueueLoad(std::shared_ptr<LoadRequest> request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (request->since == 0) request->since = ++counter_;
+  }
+  const std::string name = request->name;
+  Enqueue(name, Queued{LoadPool::Lane::kLoads, [this, request = std::move(request)] { BeginLoad(request); }});
+}
+
+void Lifecycle::Impl::BeginLoad(const std::shared_ptr<LoadRequest>& request) {
+  {
+    absl::MutexLock lock(&mutex_);
+    Record& record = records_[request->name];
+    // Somebody else has tried since then.
+    const bool tried = (request->is_member || request->refresh) && record.attempted > request->since;
+    if (tried || (request->refresh && !record.wanted)) {
+      request->source = absl::CancelledError("");
+    } else if (!request->is_member && !request->refresh) {
+      record.asked_for = true;
+    }
+  }
+  if (absl::IsCancelled(request->source.status())) {
+    EndOperation(request->name);
+    return request->done(absl::OkStatus());
+  }
+  try {
+    request->source = ResolveSource(request->name, request->overrides, request->files);
+  } catch (const std::exception& error) {  // before the first transaction: those let nothing out
+    request->source = absl::ResourceExhaustedError(fmt::format("exception: {}", error.what()));
+  }
+  if (request->source.ok()) {
+    request->source->key = request->name;  // also for file overrides, which lie in no namespace's folder
+    if (IsEnsemble(request->source->config)) return LoadMembers(request);
+  }
+  FinishLoad(request);
+}
+
+void Lifecycle::Impl::FinishLoad(const std::shared_ptr<LoadRequest>& request) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&mutex_);
+    records_[request->name].attempted = ++counter_;
+  }
+  if (!request->refused.ok()) {
+    status = request->refused;
+    LOG_ERROR("{}", MessageOf(status));
+  } else if (!request->source.ok()) {
+    const absl::Status& cause = request->source.status();
+    status = PollError(request->name, cause);
+    LOG_ERROR("{}", MessageOf(status));
+    absl::MutexLock lock(&mutex_);
+    poll_errors_[request->name] = TritonStatusText(absl::Status(status.code(), cause.message()));
+  } else {
     try {
-      status = RunLoad(name, overrides);
-    } catch (const std::exception& error) {  // before the first transaction: those let nothing out
-      status = PollError(name, absl::ResourceExhaustedError(fmt::format("exception: {}", error.what())));
+      status = RunLoad(*request);
+    } catch (const std::exception& error) {
+      status = PollError(request->name, absl::ResourceExhaustedError(fmt::format("exception: {}", error.what())));
       LOG_ERROR("{}", MessageOf(status));
     }
-    CountLoad(name, status);
-    EndOperation(name);
-    done(status);
-  };
-  Enqueue(key, Queued{LoadPool::Lane::kLoads, std::move(run)});
+  }
+  if (!status.ok() && request->refresh) WithdrawInvalid(request->name);
+  request->files.reset();
+  CountLoad(request->name, status);
+  std::uint64_t now = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    now = ++counter_;
+  }
+  EndOperation(request->name);
+  if (!request->changed) return request->done(status);
+  if (request->is_member) {  // the ensemble that waits for it looks for itself
+    request->done(status);
+    return RefreshDependents(request->name, now, [] {});
+  }
+  RefreshDependents(request->name, now, [request, status] { request->done(status); });
 }
 
 absl::StatusOr<ModelSource> Lifecycle::Impl::ResolveSource(const std::string& name, const LoadOverrides& overrides,
@@ -100,23 +169,18 @@ absl::StatusOr<std::filesystem::path> Lifecycle::Impl::WriteFiles(const std::str
   return directory;
 }
 
-absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrides& overrides) {
-  std::shared_ptr<Scope> files;
-  absl::StatusOr<ModelSource> source = ResolveSource(name, overrides, files);
-  if (!source.ok()) {
-    absl::Status status = PollError(name, source.status());
-    LOG_ERROR("{}", MessageOf(status));
-    absl::MutexLock lock(&mutex_);
-    poll_errors_[name] = TritonStatusText(absl::Status(status.code(), source.status().message()));
-    return status;
-  }
-  source->key = name;  // also for file overrides, which lie in no namespace's folder
+absl::Status Lifecycle::Impl::RunLoad(LoadRequest& request) {
+  const std::string& name = request.name;
+  const LoadOverrides& overrides = request.overrides;
+  ModelSource* source = &*request.source;
   {
     absl::MutexLock lock(&mutex_);
     if (refusing_) return absl::UnavailableError("Server not ready");
     poll_errors_.erase(name);
     Record& record = records_[name];
-    if (overrides.empty() && record.stamp.has_value() && *record.stamp == source->stamp) return absl::OkStatus();
+    const bool unchanged = overrides.empty() && record.stamp.has_value() && *record.stamp == source->stamp;
+    if (unchanged && !request.refresh) return absl::OkStatus();
+    request.changed = true;
     record.known = true;
     if (source->versions.empty()) record.stamp.reset();
     for (const std::int64_t version : source->versions) {
@@ -135,8 +199,8 @@ absl::Status Lifecycle::Impl::RunLoad(const std::string& name, const LoadOverrid
   }
   Running running(admission_);
   std::vector<absl::StatusOr<std::unique_ptr<Model>>> results =
-      RunTransactions(*source, files, !overrides.empty(), running);
-  files.reset();
+      RunTransactions(*source, request.files, !overrides.empty(), running);
+  request.files.reset();
   if (std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.ok(); })) {
     return FailLoad(*source, std::move(results));
   }
@@ -183,6 +247,7 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
                                .ledger = parts_.ledger,
                                .backends = parts_.backends,
                                .buffers = parts_.buffers,
+                               .registry = parts_.registry,
                                .statistics = parts_.statistics,
                                .admission = &admission_,
                                .operation = &running.operation,
@@ -302,8 +367,12 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
     cancelled = cancelled || absl::IsCancelled(status);
     if (cause.ok()) cause = status;
     reasons[version] = TritonStatusText(status);
-    text += fmt::format("version {} is at UNAVAILABLE state: {}: {};\n", version, TritonCodeName(status.code()),
-                        HeadOf(status));
+    if (IsEnsemble(source.config)) {
+      text = HeadOf(status);
+    } else {
+      text += fmt::format("version {} is at UNAVAILABLE state: {}: {};\n", version, TritonCodeName(status.code()),
+                          HeadOf(status));
+    }
     details += DetailsOf(status);
   }
   while (!results.empty()) results.pop_back();  // what did load goes, too, newest first
@@ -500,20 +569,31 @@ std::string Lifecycle::Impl::KeyOf(std::string name) {
   return entries.size() == 1 ? ModelKey(entries.front().model_namespace, name) : name;
 }
 
-void Lifecycle::Impl::Unload(std::string name, Done done) {
+void Lifecycle::Impl::Unload(std::string name, bool members, Done done) {
   const std::string key = name;
-  auto run = [this, name = std::move(name), done = std::move(done)]() mutable { RunUnload(name, std::move(done)); };
+  auto run = [this, name = std::move(name), members, done = std::move(done)]() mutable {
+    RunUnload(name, members, std::move(done));
+  };
   Enqueue(key, Queued{LoadPool::Lane::kUnloads, std::move(run)});
 }
 
-void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
+void Lifecycle::Impl::RunUnload(const std::string& name, bool members, Done done) {
   std::vector<Drain> drains;
   std::uint64_t waiter = 0;
+  std::uint64_t since = 0;
+  absl::AnyInvocable<void()> refreshed = AfterRefreshToo(done);
   {
     absl::MutexLock lock(&mutex_);
     Record& record = records_[name];
     record.stamp.reset();
     poll_errors_.erase(name);
+    record.wanted = record.asked_for = false;
+    since = ++counter_;
+    if (members && !record.members.empty()) {
+      done = [this, gone = record.members, done = std::move(done)](const absl::Status& status) mutable {
+        UnloadMembers(std::move(gone), status, std::move(done));
+      };
+    }
     for (auto& [number, version] : record.versions) {
       if (version.state == VersionState::kReady) {
         WithdrawLocked(name, number, version, drains);
@@ -532,6 +612,7 @@ void Lifecycle::Impl::RunUnload(const std::string& name, Done done) {
   }
   StartDrains(std::move(drains));
   EndOperation(name);
+  RefreshDependents(name, since, std::move(refreshed));
   if (waiter == 0) done(absl::OkStatus());
 }
 
@@ -591,7 +672,7 @@ bool Lifecycle::Impl::UnloadAll(absl::Time deadline) {
     absl::MutexLock lock(&mutex_);
     for (const auto& [name, record] : records_) names.push_back(name);
   }
-  for (const std::string& name : names) Unload(name, [](const absl::Status& /*reported by the log*/) {});
+  for (const std::string& name : names) Unload(name, false, [](const absl::Status& /*reported by the log*/) {});
   absl::MutexLock lock(&mutex_);
   return mutex_.AwaitWithDeadline(absl::Condition(this, &Impl::IdleLocked), deadline);
 }
@@ -650,7 +731,7 @@ void Lifecycle::Impl::Sync(std::optional<std::vector<std::string>> names, Done d
   }
   for (const std::string& name : gone) {
     add();
-    Unload(name, [this, name, progress](const absl::Status& status) {
+    Unload(name, false, [this, name, progress](const absl::Status& status) {
       {
         absl::MutexLock lock(&mutex_);
         const auto it = records_.find(name);

@@ -38,8 +38,11 @@ class Lifecycle::Impl {
   std::string KeyOf(std::string name);
 
   // Queues the operation behind those of the same model. `name` is a key here and below.
+  // A load brings the members of an ensemble up first. Both answer when the ensembles that have the model as a member
+  // have been looked at again.
   void Load(std::string name, LoadOverrides overrides, Done done);
-  void Unload(std::string name, Done done);
+  // With `members`: also those members of an ensemble that nobody asked for and no other ensemble has.
+  void Unload(std::string name, bool members, Done done);
   void Check(std::string name, LoadOverrides overrides, CheckDone done);
   // Why the configuration of a model could not be read at the last attempt to load it; empty when it could.
   std::string PollErrorOf(const std::string& name);
@@ -82,6 +85,24 @@ class Lifecycle::Impl {
     int draining = 0;  // versions that are withdrawn and not yet gone
     std::vector<Waiter> waiters;
     absl::Status cause;  // why the last load failed, as its first failing version said it; OK when none of them did
+    // Ensembles, and what has to do with them.
+    std::vector<std::string> members;  // keys of the members at the last load; empty for other models
+    bool wanted = false;               // loaded, and not unloaded since: comes back when its members do
+    bool asked_for = false;            // a client or the start-up named it, not only an ensemble
+    std::uint64_t attempted = 0;       // counter when the last load began with the model itself
+  };
+  // One load operation, handed from step to step. Last owner: the task or callback that ends it.
+  struct LoadRequest {
+    std::string name;
+    LoadOverrides overrides;
+    Done done;
+    std::uint64_t since = 0;  // counter when it was asked for
+    bool is_member = false;   // of an ensemble that loads: not asked for by itself, and not tried again
+    bool refresh = false;     // an ensemble whose member has changed: whatever its own files say
+    std::shared_ptr<Scope> files;
+    absl::StatusOr<ModelSource> source = absl::UnknownError("not resolved");
+    absl::Status refused;  // why it is not even tried
+    bool changed = false;  // the model is another one now, or gone
   };
   // A version that was withdrawn and is on its way out.
   struct Drain {
@@ -95,7 +116,25 @@ class Lifecycle::Impl {
   void Enqueue(const std::string& name, Queued operation);
   void EndOperation(const std::string& name);
 
-  absl::Status RunLoad(const std::string& name, const LoadOverrides& overrides);
+  void EnqueueLoad(std::shared_ptr<LoadRequest> request);
+  // The steps of a load: resolve, then the members of an ensemble, then the model itself.
+  void BeginLoad(const std::shared_ptr<LoadRequest>& request);
+  void LoadMembers(const std::shared_ptr<LoadRequest>& request);
+  void FinishLoad(const std::shared_ptr<LoadRequest>& request);
+  absl::Status RunLoad(LoadRequest& request);
+  // The key of an ensemble's member: in the ensemble's namespace, else wherever there is one.
+  std::string MemberKey(const std::string& ensemble, const std::string& member);
+  // "E -> F -> E" when ensembles have each other as members; "" otherwise.
+  std::string FindCycle(const std::string& name, const inference::ModelConfig& config, std::vector<std::string>& path);
+  // The ensembles that have `name` as a member are checked against what it is now, except those whose last check began
+  // after it had changed (counter `since`); `done` afterwards.
+  void RefreshDependents(const std::string& name, std::uint64_t since, absl::AnyInvocable<void()> done);
+  // Makes `done` wait for one more call: that of the answer.
+  static absl::AnyInvocable<void()> AfterRefreshToo(Done& done);
+  // An ensemble that no longer fits its members stops serving.
+  void WithdrawInvalid(const std::string& name);
+  // After an ensemble is gone: unloads the members that only it needed.
+  void UnloadMembers(std::vector<std::string> members, absl::Status status, Done done);
   absl::StatusOr<ModelSource> ResolveSource(const std::string& name, const LoadOverrides& overrides,
                                             std::shared_ptr<Scope>& files);
   // A temporary directory with the file overrides, on a new scope.
@@ -142,7 +181,7 @@ class Lifecycle::Impl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Commit(const ModelSource& source, bool keep_stamp,
                       std::vector<absl::StatusOr<std::unique_ptr<Model>>> results);
-  void RunUnload(const std::string& name, Done done);
+  void RunUnload(const std::string& name, bool members, Done done);
   // The unload's answer when its deadline has passed and requests are still inside.
   void AnswerLate(const std::string& name, std::uint64_t waiter);
 

@@ -8,9 +8,11 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "lifecycle/warmup.h"
+#include "repository/config_io.h"
 #include "repository/config_normalize.h"
 #include "repository/config_validate.h"
 #include "repository/model_directory.h"
+#include "repository/sequence_config.h"
 #include "resource/gpu.h"
 
 namespace tidemark {
@@ -18,13 +20,20 @@ namespace {
 
 // What this server does not schedule yet is refused by name instead of being served wrongly.
 absl::Status RefuseUnscheduled(const inference::ModelConfig& config) {
-  if (config.has_ensemble_scheduling() || config.platform() == "ensemble") {
+  if (config.sequence_batching().iterative_sequence()) {
     return absl::UnimplementedError(fmt::format(
-        "model '{}' is an ensemble ('ensemble_scheduling'); this server does not run ensembles yet", config.name()));
+        "model '{}' sets 'iterative_sequence'; this server has no backend that reschedules requests", config.name()));
   }
-  if (config.has_sequence_batching()) {
+  const auto ragged = std::find_if(config.input().begin(), config.input().end(),
+                                   [](const inference::ModelInput& input) { return input.allow_ragged_batch(); });
+  if (ragged != config.input().end()) {
     return absl::UnimplementedError(
-        fmt::format("model '{}' asks for 'sequence_batching'; this server has no sequence batcher yet", config.name()));
+        fmt::format("model '{}' sets 'allow_ragged_batch' for input '{}'; this server does not batch ragged inputs",
+                    config.name(), ragged->name()));
+  }
+  if (!config.batch_input().empty() || !config.batch_output().empty()) {
+    return absl::UnimplementedError(fmt::format(
+        "model '{}' has 'batch_input' or 'batch_output'; this server does not batch ragged inputs", config.name()));
   }
   return absl::OkStatus();
 }
@@ -81,6 +90,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::Run() {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
+  if (IsEnsemble(source_.config)) return RunEnsemble();
   RETURN_IF_ERROR(Resolve());
   RETURN_IF_ERROR(Reserve());
   RETURN_IF_ERROR(Initialise());
@@ -149,12 +159,13 @@ absl::Status LoadTransaction::Open() {
   model_.scope = std::make_unique<Scope>(
       *parts_.ledger, *parts_.platform, owner_,
       Scope::Options{.cancel = parts_.cancel, .reservations = &reservations_, .resident = false});
-  ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, config_, *model_.scope));
+  ASSIGN_OR_RETURN(const inference::ModelConfig for_engine, EngineConfig(config_));
+  ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, for_engine, *model_.scope));
   return absl::OkStatus();
 }
 
 absl::Status LoadTransaction::Validate() {
-  inference::ModelConfig completed = model_.backend_model->config();
+  inference::ModelConfig completed = ClientConfig(model_.backend_model->config(), config_);
   NormalizeConfig(&completed);
   NormalizeInstanceGroups(InstanceDefaults{}, &completed);
   Findings findings;
@@ -179,8 +190,12 @@ absl::Status LoadTransaction::Validate() {
 absl::Status LoadTransaction::Initialise() {
   RETURN_IF_ERROR(Open());
   RETURN_IF_ERROR(Validate());
-  ASSIGN_OR_RETURN(scheduler_,
-                   InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info, *parts_.buffers));
+  std::unique_ptr<SequenceTensors> sequences;
+  if (model_.info->config().has_sequence_batching()) {
+    ASSIGN_OR_RETURN(sequences, SequenceTensors::Create(*model_.info, source_.directory, *parts_.buffers));
+  }
+  ASSIGN_OR_RETURN(scheduler_, InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info,
+                                                         *parts_.buffers, std::move(sequences)));
   return absl::OkStatus();
 }
 
@@ -191,10 +206,11 @@ absl::Status LoadTransaction::WarmUp() {
       LOG_VERBOSE(1, "Skipping batch 0 warmup sample '{}'", sample.name());
       continue;
     }
-    const std::uint64_t rounds = std::uint64_t{std::max<std::uint32_t>(sample.count(), 1)} * sample.batch_size();
-    for (std::uint64_t i = 0; i < rounds; ++i) {
-      if (absl::Status status = scheduler_->WarmUp(
-              parts_.cancel, [&] { return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers); });
+    const std::uint32_t rounds = std::max<std::uint32_t>(sample.count(), 1);
+    for (std::uint32_t i = 0; i < rounds; ++i) {
+      if (absl::Status status =
+              scheduler_->WarmUp(parts_.cancel, sample.batch_size(),
+                                 [&] { return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers); });
           !status.ok()) {
         return absl::Status(status.code(),
                             fmt::format("failed to run warmup sample '{}': {}; ", sample.name(), MessageOf(status)));
@@ -204,7 +220,7 @@ absl::Status LoadTransaction::WarmUp() {
   if (info.config().model_warmup().empty() && backend_->warms_up_unasked()) {
     static_cast<void>(model_.scope->TakeRefusal());  // what an engine did without until here is its own affair
     const absl::Status status =
-        scheduler_->WarmUp(parts_.cancel, [&] { return MakeZeroRequest(info, *parts_.buffers); });
+        scheduler_->WarmUp(parts_.cancel, 1, [&] { return MakeZeroRequest(info, *parts_.buffers); });
     if (absl::IsResourceExhausted(status) || absl::IsCancelled(status)) return status;
     if (!status.ok()) RETURN_IF_ERROR(model_.scope->TakeRefusal());  // the engine was refused something: that is why
     // Zeros of a made-up shape are nobody's promise: a model may refuse them and still serve.
@@ -227,6 +243,10 @@ std::vector<Finding> LoadTransaction::Check(bool open) {
 }
 
 void LoadTransaction::CheckSteps(bool open, Findings& out) {
+  if (IsEnsemble(source_.config)) {
+    out.Append(ValidateModelIo(source_.config));  // whether it fits its members is seen when they are there
+    return;
+  }
   out.Take(Resolve());
   const auto without_engine = [&] { out.Append(ValidateModelIo(config_)); };
   if (backend_ == nullptr || !open) return without_engine();

@@ -10,8 +10,10 @@
 #include "absl/status/statusor.h"
 #include "backend/backend_registry.h"
 #include "base/cancel.h"
+#include "inference/ensemble_plan.h"
 #include "inference/instance_scheduler.h"
 #include "inference/model.h"
+#include "inference/registry.h"
 #include "lifecycle/admission.h"
 #include "observe/statistics_book.h"
 #include "repository/config_finding.h"
@@ -35,6 +37,7 @@ class LoadTransaction {
     Ledger* ledger = nullptr;
     BackendRegistry* backends = nullptr;
     BufferPool* buffers = nullptr;
+    const Registry* registry = nullptr;    // where an ensemble finds its members; null: there are no ensembles
     StatisticsBook* statistics = nullptr;  // may be null
     Admission* admission = nullptr;
     Admission::Operation* operation = nullptr;  // outlives the transaction only, like the flag
@@ -65,6 +68,9 @@ class LoadTransaction {
 
  private:
   absl::StatusOr<std::unique_ptr<Model>> RunSteps();
+  // An ensemble takes nothing: its members have been loaded before.
+  absl::StatusOr<std::unique_ptr<Model>> RunEnsemble();
+  absl::StatusOr<EnsemblePlan> PlanEnsemble(const inference::ModelConfig& config);
   absl::Status Resolve();
   absl::Status Reserve();
   absl::Status Open();

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "repository/model_directory.h"
+#include "repository/sequence_config.h"
 
 namespace tidemark {
 namespace {
@@ -71,6 +72,7 @@ absl::StatusOr<ScheduledRequest> MakeWarmupRequest(const ModelInfo& info, const 
                                                    const std::filesystem::path& model_directory, BufferPool& buffers) {
   auto request = std::make_unique<InferenceRequest>();
   for (const auto& [name, setting] : sample.inputs()) {
+    if (IsSequenceInput(info.config(), name)) continue;  // controls and states are the scheduler's
     Shape shape(setting.dims().begin(), setting.dims().end());
     if (info.max_batch_size() > 0) shape.insert(shape.begin(), 1);
     const auto data_type = static_cast<DataType>(setting.data_type());

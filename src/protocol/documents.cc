@@ -49,9 +49,11 @@ void AppendResponseStatistics(std::string& out, const ModelStatisticsSnapshot::R
 }  // namespace
 
 std::span<const std::string_view> ServedExtensions() {
-  static constexpr std::array<std::string_view, 11> kExtensions = {"classification",
+  static constexpr std::array<std::string_view, 13> kExtensions = {"classification",
+                                                                   "sequence",
                                                                    "model_repository",
                                                                    "model_repository(unload_dependents)",
+                                                                   "schedule_policy",
                                                                    "model_configuration",
                                                                    "system_shared_memory",
                                                                    "cuda_shared_memory",

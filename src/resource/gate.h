@@ -25,6 +25,9 @@ class Gate {
     return false;
   }
 
+  // Once more, by somebody who is inside: never refused, since the gate is not empty.
+  void EnterAgain() noexcept { state_.fetch_add(1, std::memory_order_acq_rel); }
+
   void Leave() noexcept {
     if (state_.fetch_sub(1, std::memory_order_acq_rel) == kClosed + 1) Emptied();
   }

@@ -51,6 +51,7 @@ class FakeInstance final : public BackendInstance {
   }
 
   void Execute(std::span<Execution* const> requests) noexcept override {
+    if (script_.on_batch) script_.on_batch(requests, name_);
     for (Execution* request : requests) request->status = Run(*request);
   }
   bool thread_bound() const override { return script_.thread_bound; }

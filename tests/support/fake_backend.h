@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -18,6 +19,8 @@ struct FakeScript {
   std::function<absl::Status(std::string_view step, std::string_view model)> at_step;
   // Called by every execution, warm-up included, with the instance's name; may wait.
   std::function<absl::Status(const Execution& execution, std::string_view instance)> on_execute;
+  // Called once by every Execute, before the above; may wait.
+  std::function<void(std::span<Execution* const> requests, std::string_view instance)> on_batch;
   bool thread_bound = false;
   bool warms_up_unasked = true;
   std::atomic<bool> healthy{true};

@@ -1,0 +1,212 @@
+#include "backend/batch_execution.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <list>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "base/status.h"
+
+namespace tidemark {
+namespace {
+
+// Rows of the request in the batch; 0 when it has no input to tell by.
+std::int64_t Rows(const Execution& request) {
+  return request.inputs.empty() || request.inputs[0].shape.empty() ? 0 : request.inputs[0].shape[0];
+}
+
+bool Stackable(const Execution& first, const Execution& other) {
+  return std::equal(first.inputs.begin(), first.inputs.end(), other.inputs.begin(), other.inputs.end(),
+                    [&](const InputTensor& a, const InputTensor& b) {
+                      return a.index == b.index && a.data_type == b.data_type && !b.shape.empty() &&
+                             b.shape[0] == Rows(other) && a.shape.size() == b.shape.size() &&
+                             std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+                    });
+}
+
+// Bytes of the first `rows` of `total` rows of a tensor; nullopt when its data is cut.
+std::optional<std::size_t> BytesOfRows(DataType data_type, std::span<const std::byte> data, std::int64_t elements) {
+  if (data_type != DataType::kBytes) return static_cast<std::size_t>(elements) * ElementByteSize(data_type);
+  std::size_t at = 0;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    std::uint32_t length = 0;
+    if (data.size() - at < sizeof length) return std::nullopt;
+    std::memcpy(&length, data.data() + at, sizeof length);
+    at += sizeof length;
+    if (data.size() - at < length) return std::nullopt;
+    at += length;
+  }
+  return at;
+}
+
+// Takes the outputs of the whole.
+class WholeSink final : public OutputSink {
+ public:
+  WholeSink(std::span<Execution* const> requests, BufferPool& buffers) : requests_(requests), buffers_(buffers) {}
+
+  bool Wants(std::size_t index) const override {
+    return std::any_of(requests_.begin(), requests_.end(),
+                       [&](const Execution* request) { return request->outputs->Wants(index); });
+  }
+
+  absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
+                                                std::span<const std::int64_t> shape, std::size_t bytes) override {
+    ASSIGN_OR_RETURN(Buffer buffer, buffers_.Allocate(bytes));
+    Output& output = outputs_.emplace_back();
+    output.index = index;
+    output.data_type = data_type;
+    output.shape = Shape(shape.begin(), shape.end());
+    output.data = std::move(buffer);
+    return output.data.bytes();
+  }
+
+  // Cuts every output into the requests' own; the status of each.
+  void Scatter(std::int64_t total) {
+    for (const Output& output : outputs_) {
+      const absl::Status status = Check(output, total);
+      std::span<const std::byte> rest = output.data.bytes();
+      for (Execution* request : requests_) {
+        if (request->status.ok()) request->status = status.ok() ? ScatterOne(output, *request, rest) : status;
+      }
+    }
+  }
+
+ private:
+  struct Output {
+    std::size_t index = 0;
+    DataType data_type = DataType::kInvalid;
+    Shape shape;
+    Buffer data;
+  };
+
+  static absl::Status Check(const Output& output, std::int64_t total) {
+    if (!output.shape.empty() && output.shape[0] == total) return absl::OkStatus();
+    return absl::InternalError(
+        fmt::format("output {} of a batch of {} has shape {}: its first dimension is not the batch", output.index,
+                    total, ShapeText(AsSpan(output.shape))));
+  }
+
+  static absl::Status ScatterOne(const Output& output, Execution& request, std::span<const std::byte>& rest) {
+    Shape shape = output.shape;
+    shape[0] = Rows(request);
+    const std::int64_t elements = ElementCount(AsSpan(shape)).value_or(0);
+    const std::optional<std::size_t> bytes = BytesOfRows(output.data_type, rest, elements);
+    if (!bytes.has_value() || *bytes > rest.size()) {
+      return absl::InternalError(fmt::format("output {} of a batch is shorter than its shape {}", output.index,
+                                             ShapeText(AsSpan(output.shape))));
+    }
+    const std::span<const std::byte> own = rest.first(*bytes);
+    rest = rest.subspan(*bytes);
+    if (!request.outputs->Wants(output.index)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::span<std::byte> target,
+                     request.outputs->Allocate(output.index, output.data_type, AsSpan(shape), own.size()));
+    if (!own.empty()) std::memcpy(target.data(), own.data(), own.size());
+    return absl::OkStatus();
+  }
+
+  const std::span<Execution* const> requests_;
+  BufferPool& buffers_;
+  absl::InlinedVector<Output, 4> outputs_;
+};
+
+// Set when nobody waits for any of the requests any more.
+class CommonCancel {
+ public:
+  explicit CommonCancel(std::span<Execution* const> requests) {
+    if (std::any_of(requests.begin(), requests.end(), [](const Execution* r) { return r->cancel == nullptr; })) return;
+    waiting_ = requests.size();
+    flag_.emplace();
+    for (const Execution* request : requests) {
+      watches_.emplace_back(request->cancel, [this] {
+        if (waiting_.fetch_sub(1) == 1) flag_->Cancel();
+      });
+    }
+  }
+  CancelFlag* get() { return flag_.has_value() ? &*flag_ : nullptr; }
+
+ private:
+  std::atomic<std::size_t> waiting_{0};
+  std::optional<CancelFlag> flag_;
+  std::list<ScopedOnCancel> watches_;  // dies first
+};
+
+// The inputs of all requests behind each other, in `memory`; false when they do not fit together or memory is short.
+bool Gather(std::span<Execution* const> requests, std::vector<InputTensor>& inputs, std::vector<Buffer>& memory) {
+  const Execution& first = *requests[0];
+  std::int64_t total = 0;
+  for (const Execution* request : requests) {
+    if (Rows(*request) <= 0 || !Stackable(first, *request)) return false;
+    total += Rows(*request);
+  }
+  for (std::size_t i = 0; i < first.inputs.size(); ++i) {
+    std::size_t bytes = 0;
+    for (const Execution* request : requests) bytes += request->inputs[i].data.size();
+    absl::StatusOr<Buffer> buffer = first.buffers->Allocate(bytes);
+    if (!buffer.ok()) return false;
+    std::byte* at = buffer->data();
+    for (const Execution* request : requests) {
+      const std::span<const std::byte> data = request->inputs[i].data;
+      if (!data.empty()) std::memcpy(at, data.data(), data.size());
+      at += data.size();
+    }
+    InputTensor& input = inputs.emplace_back(first.inputs[i]);
+    input.shape[0] = total;
+    input.data = buffer->bytes();
+    memory.push_back(*std::move(buffer));
+  }
+  return true;
+}
+
+std::int64_t LatestDeadline(std::span<Execution* const> requests) {
+  std::int64_t latest = 0;
+  for (const Execution* request : requests) {
+    if (request->deadline_nanos == 0) return 0;
+    latest = std::max(latest, request->deadline_nanos);
+  }
+  return latest;
+}
+
+// False when the requests have to be run one by one.
+bool RunAsOne(std::span<Execution* const> requests, absl::FunctionRef<void(Execution&)> run) {
+  std::vector<InputTensor> inputs;
+  std::vector<Buffer> memory;
+  if (requests[0]->buffers == nullptr || !Gather(requests, inputs, memory)) return false;
+  WholeSink sink(requests, *requests[0]->buffers);
+  CommonCancel cancel(requests);
+  Execution whole;
+  whole.inputs = inputs;
+  whole.outputs = &sink;
+  whole.cancel = cancel.get();
+  whole.deadline_nanos = LatestDeadline(requests);
+  whole.buffers = requests[0]->buffers;
+  whole.parameters = requests[0]->parameters;
+  whole.request_id = requests[0]->request_id;
+  run(whole);
+  if (!whole.status.ok() && !absl::IsCancelled(whole.status) && !absl::IsDeadlineExceeded(whole.status)) return false;
+  for (Execution* request : requests) {
+    request->status = whole.status;
+    request->infer_start_nanos = whole.infer_start_nanos;
+    request->infer_end_nanos = whole.infer_end_nanos;
+  }
+  if (whole.status.ok()) sink.Scatter(inputs[0].shape[0]);
+  return true;
+}
+
+}  // namespace
+
+void ExecuteAsBatch(std::span<Execution* const> requests, bool stacks,
+                    absl::FunctionRef<void(Execution& request)> run) noexcept {
+  if (requests.size() > 1 && stacks) {
+    try {
+      if (RunAsOne(requests, run)) return;
+    } catch (const std::exception&) {
+      // No memory for the lists: one by one takes none.
+    }
+  }
+  for (Execution* request : requests) run(*request);
+}
+
+}  // namespace tidemark
