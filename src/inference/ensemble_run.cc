@@ -171,6 +171,10 @@ EnsembleRun::Call EnsembleRun::MakeCall(std::size_t number, std::uint64_t iterat
     input.data = value.data;
     if (value.memory != nullptr) memory.push_back(value.memory);
   }
+  if (request_->trace != nullptr) {
+    request.trace = request_->trace->MakeChild(member.name(), member.version());
+    TraceStart(request);
+  }
   for (const auto& [name, tensor] : step.outputs) request.outputs.emplace_back().name = name;
   const auto self = shared_from_this();
   if (step.decoupled) {
@@ -218,6 +222,7 @@ void EnsembleRun::OnResponse(std::size_t step, InferenceResponse response) {
 
 void EnsembleRun::OnComplete(std::size_t step, std::uint64_t iteration, std::unique_ptr<InferenceRequest> request) {
   const auto self = shared_from_this();
+  TraceEnd(*request);
   {
     absl::MutexLock lock(&mutex_);
     const RequestTimes& times = request->times;
