@@ -50,7 +50,7 @@ bool Admission::Budgeted(const Demand& demand) const {
 absl::Status Admission::Claim(const Demand& demand, bool last, Reservations& claims) const {
   const bool known = demand.estimate.has_value() && !demand.alone;
   if (!known && !last) {
-    return absl::ResourceExhaustedError(fmt::format("{} takes what is left of the limits, alone", demand.what));
+    return absl::ResourceExhaustedError(fmt::format("'{}' takes what is left of the limits, alone", demand.what));
   }
   Reservations taken;
   for (const DeviceId device : demand.devices) {
@@ -81,6 +81,7 @@ absl::StatusOr<Admission::Permit> Admission::Enter(Operation& operation, const D
   absl::MutexLock lock(&mutex_);
   const auto self = queue_.insert(queue_.end(), &operation);
   if (++operation.waiting_ == 1) ++waiting_operations_;
+  changed_.SignalAll();  // perhaps this was the last that did not wait
   const absl::Cleanup leave = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     queue_.erase(self);
     if (--operation.waiting_ == 0) --waiting_operations_;
@@ -88,7 +89,7 @@ absl::StatusOr<Admission::Permit> Admission::Enter(Operation& operation, const D
   };
   for (;;) {
     if (cancel != nullptr && cancel->cancelled()) {
-      return absl::CancelledError(fmt::format("{} was cancelled while it waited for memory", demand.what));
+      return absl::CancelledError(fmt::format("'{}' was cancelled while it waited for memory", demand.what));
     }
     const bool late = absl::Now() >= deadline;
     if (queue_.begin() == self || late) {

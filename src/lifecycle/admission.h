@@ -49,7 +49,7 @@ class Admission {
 
   // What one version's load needs.
   struct Demand {
-    std::string what;                        // for texts: "'name' version 1"
+    std::string what;                        // for texts: "name version 1"
     std::vector<DeviceId> devices;           // that it touches
     std::optional<MemoryEstimate> estimate;  // at most; nullopt: not known
     // The estimate is what an earlier load measured: where it does not fit at last, the load may try with what is left.

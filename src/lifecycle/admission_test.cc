@@ -14,9 +14,9 @@ namespace {
 using testing::HasSubstr;
 
 Admission::Demand Known(std::uint64_t bytes) {
-  return {.what = "'m' version 1", .devices = {kHost}, .estimate = MemoryEstimate{{kHost, bytes}}};
+  return {.what = "m version 1", .devices = {kHost}, .estimate = MemoryEstimate{{kHost, bytes}}};
 }
-Admission::Demand Unknown() { return {.what = "'u' version 1", .devices = {kHost}, .estimate = std::nullopt}; }
+Admission::Demand Unknown() { return {.what = "u version 1", .devices = {kHost}, .estimate = std::nullopt}; }
 
 class AdmissionTest : public testing::Test {
  protected:
@@ -49,7 +49,7 @@ TEST_F(AdmissionTest, ClaimsTheEstimateAndRefusesWhatNeverFits) {
   const auto refused = admission_.Enter(*operation_, Known(101), nullptr, claims_);
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
   EXPECT_EQ(MessageOf(refused.status()),
-            "''m' version 1' needs 101 bytes on host, but of its limit of 100 bytes only 100 are free");
+            "'m version 1' needs 101 bytes on host, but of its limit of 100 bytes only 100 are free");
   EXPECT_EQ(ledger_.RoomOn(kHost)->free, 100u);
 }
 
@@ -123,6 +123,23 @@ TEST_F(AdmissionTest, LoadsThatWaitForEachOtherAreNotAllRefused) {
   a.join();
   b.join();
   EXPECT_NE(results[0].ok(), results[1].ok());
+}
+
+TEST_F(AdmissionTest, TheLastToWaitWakesTheFirst) {
+  ledger_.SetBudget(kHost, 100);
+  const RowId row = *ledger_.Open(ResourceKind::kHostMemory, kHost, 60, "other", "weights", false, {});
+  absl::Status first = absl::UnknownError("not run");
+  std::thread load([&] {
+    Admission::Operation operation(admission_);
+    Reservations claims;
+    first = admission_.Enter(operation, Known(50), nullptr, claims).status();
+    ledger_.Close(row);
+  });
+  AwaitWaiting(1);  // for the operation of the fixture, which could still give something back
+  const auto second = admission_.Enter(*operation_, Known(50), nullptr, claims_);
+  load.join();
+  EXPECT_TRUE(absl::IsResourceExhausted(first)) << first;
+  EXPECT_TRUE(second.ok()) << second.status();
 }
 
 TEST_F(AdmissionTest, ACancelledLoadStopsWaiting) {

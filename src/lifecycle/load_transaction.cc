@@ -140,7 +140,7 @@ absl::Status LoadTransaction::Resolve() {
 
 absl::Status LoadTransaction::Reserve() {
   Admission::Demand demand;
-  demand.what = fmt::format("'{}' version {}", source_.name, version_);
+  demand.what = fmt::format("{} version {}", source_.name, version_);
   demand.devices.push_back(kHost);
   for (const inference::ModelInstanceGroup& group : config_.instance_group()) {
     demand.devices.insert(demand.devices.end(), group.gpus().begin(), group.gpus().end());
