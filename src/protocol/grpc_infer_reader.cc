@@ -156,7 +156,10 @@ absl::Status InferMessageReader::Finish() const {
 }
 
 absl::Status ReadInferEnvelope(std::span<const std::byte> bytes, InferEnvelope& envelope) {
-  envelope = {};
+  envelope.model_name = envelope.model_version = envelope.id = {};
+  envelope.parameters.clear();
+  envelope.inputs.clear();
+  envelope.outputs.clear();
   WireReader reader(bytes);
   while (reader.Next()) {
     if (reader.type() != WireType::kLength) continue;
