@@ -41,7 +41,7 @@ unsigned long long Used(int device) {
 
 void UuidText(int device, char* text, unsigned int bytes) {
   // The bytes that the fake libcuda answers, as NVML writes them.
-  const unsigned b = 0xf0U + static_cast<unsigned>(device);
+  const unsigned b = (0xf0U + static_cast<unsigned>(device)) & 0xffU;
   std::snprintf(text, bytes, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b, b, b, b, b,
                 b, b, b, b, b, b, b, b, b, b, b);
 }
