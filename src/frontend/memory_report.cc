@@ -222,7 +222,7 @@ std::map<DeviceId, MemoryUse> MemoryUseOf(Model& model, const LoadHistory::Versi
     const auto now = static_cast<std::int64_t>(figures.now);
     MemoryUse use;
     use.high_water = static_cast<std::int64_t>(figures.high_water);
-    use.cached = std::min(now, static_cast<std::int64_t>(model.backend_model().cached_bytes(device)));
+    use.cached = std::min(now, static_cast<std::int64_t>(model.cached_bytes(device)));
     const auto ready = history.at_ready.find(device);
     std::int64_t weights = ready == history.at_ready.end() ? 0 : ready->second;
     if (device == kHost) weights -= static_cast<std::int64_t>(history.cached_at_ready);

@@ -41,7 +41,10 @@ class Model {
   const ModelInfo& info() const { return *parts_.info; }
   ModelStatistics& statistics() { return *parts_.statistics; }
   Scope& scope() { return *parts_.scope; }
-  BackendModel& backend_model() { return *parts_.backend_model; }
+  // What its engine holds without using it at the moment; an ensemble has no engine.
+  std::uint64_t cached_bytes(DeviceId device) const {
+    return parts_.backend_model == nullptr ? 0 : parts_.backend_model->cached_bytes(device);
+  }
 
   // Takes a request whose model handle is this model; it comes back through request->on_complete exactly once, at
   // once when it is refused. With `may_run_inline` a short execution runs on the calling thread.

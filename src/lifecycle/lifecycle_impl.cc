@@ -319,7 +319,7 @@ void Lifecycle::Impl::RememberLoad(const std::string& name, std::int64_t version
     for (const auto& [device, figures] : (*result)->scope().MemoryUse()) {
       record.taken[device] = static_cast<std::int64_t>(figures.now);
     }
-    cached = (*result)->backend_model().cached_bytes(kHost);
+    cached = (*result)->cached_bytes(kHost);
   } else {
     record.reason = TritonStatusText(result.status());
     for (const LedgerRow& row : parts_.ledger->RowsOf(owner)) {
