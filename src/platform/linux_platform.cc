@@ -54,6 +54,23 @@ absl::Status ErrnoStatus(int error, std::string_view what) {
   }
 }
 
+// What stands in the name of every directory that MakeTempDirectory makes: PREFIX, process, this, six characters. Others may
+// have folders of the same prefix in the temporary folder.
+constexpr std::string_view kTempMark = "load";
+
+bool IsTempName(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string_view::npos) return false;
+  name.remove_prefix(digits);
+  const std::string middle = fmt::format("-{}-", kTempMark);
+  return name.starts_with(middle) && name.size() == middle.size() + 6 &&
+         name.substr(middle.size())
+                 .find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") ==
+             std::string_view::npos;
+}
+
 class LinuxPlatform final : public Platform {
  public:
   ~LinuxPlatform() override {
@@ -112,7 +129,7 @@ class LinuxPlatform final : public Platform {
     std::error_code error;
     const std::filesystem::path root = std::filesystem::temp_directory_path(error);
     if (error) return ErrnoStatus(error.value(), "no temporary folder");
-    std::string name = (root / fmt::format("{}XXXXXX", prefix)).string();
+    std::string name = (root / fmt::format("{}{}-{}-XXXXXX", prefix, getpid(), kTempMark)).string();
     if (mkdtemp(name.data()) == nullptr) return ErrnoStatus(errno, fmt::format("cannot make '{}'", name));
     int fd = -1;
     absl::Cleanup undo = [&name, &fd] {  // also when remembering it runs out of memory
@@ -156,7 +173,7 @@ class LinuxPlatform final : public Platform {
     int removed = 0;
     for (std::filesystem::directory_iterator it(std::filesystem::temp_directory_path(error), error), end;
          !error && it != end; it.increment(error)) {
-      if (!it->path().filename().string().starts_with(prefix)) continue;
+      if (!IsTempName(it->path().filename().string(), prefix)) continue;
       const int fd = open(it->path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
       if (fd < 0) continue;
       const absl::Cleanup close_fd = [fd] { close(fd); };

@@ -39,11 +39,20 @@ TEST(LinuxPlatform, OnlyFoldersThatNobodyHoldsAreStale) {
   const auto platform = CreateLinuxPlatform();
   const std::string prefix = "tidemark-test-stale" + std::to_string(getpid()) + "-";
   const fs::path held = *platform->MakeTempDirectory(prefix);
-  const fs::path left = fs::path(held.string() + "left");
+  const fs::path left = fs::temp_directory_path() / (prefix + "1-load-aB3dEf");
   fs::create_directory(left);
+  std::vector<fs::path> of_others;  // a user's own folder may begin like ours
+  for (const char* name : {"models", "gpu", "1-load-models7", "-load-aB3dEf", "1-work-aB3dEf"}) {
+    of_others.push_back(fs::temp_directory_path() / (prefix + name));
+    fs::create_directory(of_others.back());
+  }
   EXPECT_EQ(CreateLinuxPlatform()->RemoveStaleTempDirectories(prefix), 1);
   EXPECT_TRUE(fs::exists(held));
   EXPECT_FALSE(fs::exists(left));
+  for (const fs::path& folder : of_others) {
+    EXPECT_TRUE(fs::exists(folder)) << folder;
+    fs::remove(folder);
+  }
   EXPECT_TRUE(platform->RemoveTree(held).ok());
 }
 
