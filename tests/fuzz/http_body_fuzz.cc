@@ -75,7 +75,7 @@ std::string Serve(std::string_view wire, std::size_t step) {
   int ends[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
   const tidemark::UniqueFd client(ends[1]);
-  tidemark::HttpConnection connection(&context, tidemark::UniqueFd(ends[0]));
+  tidemark::HttpConnection connection(&context, tidemark::UniqueFd(ends[0]), nullptr);
   Require(connection.Start().ok());
 
   const auto round = [&] {
