@@ -69,9 +69,9 @@ std::vector<std::int64_t> ListedVersions(const Registry& registry, const ModelIn
   return versions;
 }
 
-absl::Status VisitStatistics(
-    const Registry& registry, const Lifecycle& lifecycle, std::string_view name, std::string_view version,
-    absl::FunctionRef<void(std::string_view name, std::int64_t version, const ModelStatisticsSnapshot&)> visit) {
+absl::Status VisitStatistics(const Registry& registry, const Lifecycle& lifecycle, std::string_view name,
+                             std::string_view version,
+                             absl::FunctionRef<void(std::string_view name, std::int64_t version, Model& model)> visit) {
   ASSIGN_OR_RETURN(const std::int64_t wanted, ParseModelVersion(version));
   RETURN_IF_ERROR(CheckServing(lifecycle));
   const std::shared_ptr<const RegistrySnapshot> snapshot = registry.Snapshot();
@@ -85,7 +85,7 @@ absl::Status VisitStatistics(
       model_ready = true;
       if (wanted >= 0 && number != wanted) continue;
       found = true;
-      visit(key, number, handle->statistics().Snapshot());
+      visit(model->name, number, *handle);
     }
   }
   if (name.empty() || found) return absl::OkStatus();

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
-#include "observe/model_statistics.h"
 
 // What clients ask of models, whatever the protocol; errors have Triton's texts. Thread-safe.
 
@@ -35,10 +34,10 @@ absl::StatusOr<bool> IsModelReady(const Registry& registry, const Lifecycle& lif
 // The versions that metadata lists: the one asked for, or all that are READY.
 std::vector<std::int64_t> ListedVersions(const Registry& registry, const ModelInfo& model, std::string_view version);
 
-// Calls `visit` for each READY version of that name, or of all models for an empty one, by name, then version.
-// INVALID_ARGUMENT when a model was named and there is none.
-absl::Status VisitStatistics(
-    const Registry& registry, const Lifecycle& lifecycle, std::string_view name, std::string_view version,
-    absl::FunctionRef<void(std::string_view name, std::int64_t version, const ModelStatisticsSnapshot&)> visit);
+// Calls `visit` for each READY version of that name, or of all models for an empty one, by name, then version; the model
+// stays for the call. INVALID_ARGUMENT when a model was named and there is none.
+absl::Status VisitStatistics(const Registry& registry, const Lifecycle& lifecycle, std::string_view name,
+                             std::string_view version,
+                             absl::FunctionRef<void(std::string_view name, std::int64_t version, Model& model)> visit);
 
 }  // namespace tidemark

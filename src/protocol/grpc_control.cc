@@ -44,12 +44,18 @@ void FillModelMetadata(const ModelInfo& model, std::span<const std::int64_t> ver
 }
 
 void FillModelStatistics(std::string_view name, std::int64_t version, const ModelStatisticsSnapshot& statistics,
-                         inference::ModelStatistics& out) {
+                         std::span<const MemoryUsage> memory, inference::ModelStatistics& out) {
   out.set_name(std::string(name));
   out.set_version(std::to_string(version));
   out.set_last_inference(statistics.last_inference_ms);
   out.set_inference_count(statistics.inference_count);
   out.set_execution_count(statistics.execution_count);
+  for (const MemoryUsage& usage : memory) {
+    inference::MemoryUsage& entry = *out.add_memory_usage();
+    entry.set_type(std::string(usage.type));
+    entry.set_id(usage.id);
+    entry.set_byte_size(usage.byte_size);
+  }
   inference::InferStatistics& sums = *out.mutable_inference_stats();
   Fill(statistics.success, *sums.mutable_success());
   Fill(statistics.fail, *sums.mutable_fail());

@@ -13,6 +13,7 @@
 #include "proto/grpc_service.pb.h"
 #include "proto/health.pb.h"
 #include "protocol/control_requests.h"
+#include "protocol/documents.h"
 
 // The control messages of the gRPC protocol: what control_requests.h and documents.h are for HTTP. Errors are
 // INVALID_ARGUMENT with Triton's texts, UNIMPLEMENTED for what may not be set over the network. Pure functions,
@@ -25,7 +26,7 @@ void FillModelMetadata(const ModelInfo& model, std::span<const std::int64_t> ver
                        inference::ModelMetadataResponse& response);
 
 void FillModelStatistics(std::string_view name, std::int64_t version, const ModelStatisticsSnapshot& statistics,
-                         inference::ModelStatistics& out);
+                         std::span<const MemoryUsage> memory, inference::ModelStatistics& out);
 
 // Files are moved out of the request.
 absl::StatusOr<LoadParameters> ReadLoadRequest(inference::RepositoryModelLoadRequest& request);

@@ -320,6 +320,12 @@ def test_statistics_count(client):
     assert {m.name for m in client.get_inference_statistics().model_stats} >= {ADDSUB, "identity_fp32"}
 
 
+def test_statistics_tell_the_memory_that_http_tells(server, client):
+    over_http = json.loads(server.get(f"/v2/models/{ADDSUB}/stats")[1])["model_stats"][0]["memory_usage"]
+    usage = client.get_inference_statistics(ADDSUB).model_stats[0].memory_usage
+    assert over_http and [{"type": u.type, "id": u.id, "byte_size": u.byte_size} for u in usage] == over_http
+
+
 def test_load_and_unload(client, repository):
     index = {m.name: m.state for m in client.get_model_repository_index().models}
     assert index[ADDSUB] == "READY"

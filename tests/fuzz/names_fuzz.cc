@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "frontend/http/route_match.h"
-#include "frontend/http/routes.h"
+#include "frontend/model_queries.h"
 #include "lifecycle/lifecycle.h"
 #include "repository/model_repository.h"
 
@@ -34,7 +34,7 @@ void CheckRoute(std::string_view path) {
     Require(part.empty() || (part.data() >= path.data() && part.data() + part.size() <= path.data() + path.size()));
   }
   Require(match.version.find_first_not_of("0123456789") == std::string_view::npos);
-  const absl::StatusOr<std::int64_t> version = tidemark::http::ParseVersion(match.version);
+  const absl::StatusOr<std::int64_t> version = tidemark::ParseModelVersion(match.version);
   Require(!version.ok() || *version >= (match.version.empty() ? -1 : 0));
 }
 
@@ -46,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   CheckRoute("/v2/models/" + text);
   CheckRoute("/v2/repository/models/" + text + "/load");
   CheckRoute("/v2/models/m/versions/" + text + "/infer");
-  static_cast<void>(tidemark::http::ParseVersion(text));
+  static_cast<void>(tidemark::ParseModelVersion(text));
 
   const fs::path root = "/srv/models";
   if (tidemark::ValidateLoadName(text).ok()) {

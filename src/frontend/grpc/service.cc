@@ -194,8 +194,9 @@ absl::Status GrpcService::ModelConfig(const inference::ModelConfigRequest& reque
 absl::Status GrpcService::ModelStatistics(const inference::ModelStatisticsRequest& request,
                                           inference::ModelStatisticsResponse& response) const {
   return VisitStatistics(*parts_.registry, *parts_.lifecycle, request.name(), request.version(),
-                         [&](std::string_view name, std::int64_t version, const ModelStatisticsSnapshot& statistics) {
-                           FillModelStatistics(name, version, statistics, *response.add_model_stats());
+                         [&](std::string_view name, std::int64_t version, Model& model) {
+                           FillModelStatistics(name, version, model.statistics().Snapshot(), MemoryUsageOf(model),
+                                               *response.add_model_stats());
                          });
 }
 

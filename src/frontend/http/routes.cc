@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status.h"
+#include "frontend/model_queries.h"
 #include "protocol/documents.h"
 #include "protocol/http_status.h"
 
@@ -19,10 +19,6 @@ std::vector<std::string_view> Extensions(bool memory) {
   std::vector<std::string_view> extensions(ServedExtensions().begin(), ServedExtensions().end());
   if (memory) extensions.push_back("memory");
   return extensions;
-}
-
-absl::Status Exiting(const Lifecycle& lifecycle) {
-  return lifecycle.state() == ServerState::kExiting ? absl::UnavailableError("Server exiting") : absl::OkStatus();
 }
 
 }  // namespace
@@ -46,30 +42,11 @@ void SendError(ResponseSender sender, const absl::Status& status, std::string_vi
   sender.Send(MakeErrorResponse(HttpStatusOf(status.code()), MessageOf(status), content_type));
 }
 
-absl::StatusOr<std::int64_t> ParseVersion(std::string_view text) {
-  std::int64_t version = -1;
-  if (text.empty()) return version;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
-  if (error == std::errc() && end == text.data() + text.size()) return version;
-  return absl::InvalidArgumentError(fmt::format(
-      "failed to get model version from specified version string '{}' (details: stol), version should be an "
-      "integral value > 0",
-      text));
-}
-
 }  // namespace http
 
 absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions options, Parts parts) {
-  std::optional<std::regex> forward;
-  if (!options.header_forward_pattern.empty()) {
-    try {
-      forward.emplace(options.header_forward_pattern,
-                      std::regex::ECMAScript | std::regex::icase | std::regex::optimize);
-    } catch (const std::regex_error& error) {
-      return absl::InvalidArgumentError(fmt::format("Invalid regex pattern '{}' for --http-header-forward-pattern: {}",
-                                                    options.header_forward_pattern, error.what()));
-    }
-  }
+  ASSIGN_OR_RETURN(HeaderForwarder forward,
+                   HeaderForwarder::Create(options.header_forward_pattern, "http-header-forward-pattern"));
   auto routes = std::make_unique<HttpRoutes>(Private(), std::move(options), std::move(parts));
   routes->forward_ = std::move(forward);
   return routes;
@@ -161,36 +138,23 @@ void HttpRoutes::Dispatch(const RouteMatch& match, HttpRequest& request, Respons
   sender.Send(MakeErrorResponse(404, "Not Found"));
 }
 
-absl::Status HttpRoutes::Serving() const {
-  return parts_.lifecycle->accepting() ? absl::OkStatus() : absl::UnavailableError("Server not ready");
-}
+absl::Status HttpRoutes::Serving() const { return CheckServing(*parts_.lifecycle); }
 
 absl::StatusOr<ModelHandle> HttpRoutes::FindModel(const RouteMatch& match) const {
-  ASSIGN_OR_RETURN(const std::int64_t version, http::ParseVersion(match.version));
-  RETURN_IF_ERROR(Serving());
-  return parts_.registry->Find(match.model, version);
+  return tidemark::FindModel(*parts_.registry, *parts_.lifecycle, match.model, match.version);
 }
 
 void HttpRoutes::Live(ResponseSender sender) const {
-  if (const absl::Status status = Exiting(*parts_.lifecycle); !status.ok()) {
+  if (const absl::Status status = CheckNotExiting(*parts_.lifecycle); !status.ok()) {
     return http::SendError(std::move(sender), status, {});
   }
   http::SendEmpty(std::move(sender));
 }
 
 void HttpRoutes::ModelReady(const RouteMatch& match, ResponseSender sender) const {
-  const absl::StatusOr<ModelHandle> handle = FindModel(match);
-  if (handle.ok()) {
-    if ((*handle)->Health().ok()) return http::SendEmpty(std::move(sender));
-  } else {
-    // Known but not READY is 400 here; what is not known at all has the usual error.
-    const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
-    const auto model = snapshot->find(match.model);
-    const absl::StatusOr<std::int64_t> version = http::ParseVersion(match.version);
-    const bool known = version.ok() && Serving().ok() && model != snapshot->end() &&
-                       (*version < 0 || model->second->versions.contains(*version));
-    if (!known) return http::SendError(std::move(sender), handle.status(), {});
-  }
+  const absl::StatusOr<bool> ready = IsModelReady(*parts_.registry, *parts_.lifecycle, match.model, match.version);
+  if (!ready.ok()) return http::SendError(std::move(sender), ready.status(), {});
+  if (*ready) return http::SendEmpty(std::move(sender));
   sender.Send(MakeErrorResponse(400, "Model version not ready"));
 }
 
@@ -198,18 +162,7 @@ void HttpRoutes::ModelMetadata(const RouteMatch& match, ResponseSender sender) c
   const absl::StatusOr<ModelHandle> handle = FindModel(match);
   if (!handle.ok()) return http::SendError(std::move(sender), handle.status());
   const ModelInfo& info = (*handle)->info();
-  std::vector<std::int64_t> versions;
-  if (!match.version.empty()) {
-    versions.push_back(info.version());
-  } else {
-    const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
-    if (const auto model = snapshot->find(match.model); model != snapshot->end()) {
-      for (const auto& [number, entry] : model->second->versions) {
-        if (entry.state == VersionState::kReady) versions.push_back(number);
-      }
-    }
-  }
-  http::SendJson(std::move(sender), ModelMetadataJson(info, versions));
+  http::SendJson(std::move(sender), ModelMetadataJson(info, ListedVersions(*parts_.registry, info, match.version)));
 }
 
 void HttpRoutes::ModelConfig(const RouteMatch& match, ResponseSender sender) const {
@@ -219,32 +172,16 @@ void HttpRoutes::ModelConfig(const RouteMatch& match, ResponseSender sender) con
 }
 
 void HttpRoutes::Statistics(const RouteMatch& match, ResponseSender sender) const {
-  const absl::StatusOr<std::int64_t> version = http::ParseVersion(match.version);
-  if (!version.ok()) return http::SendError(std::move(sender), version.status());
-  if (const absl::Status status = Serving(); !status.ok()) return http::SendError(std::move(sender), status);
-  const bool all = match.route == Route::kAllStatistics;
-  const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
+  const std::string_view wanted = match.route == Route::kAllStatistics ? std::string_view() : match.model;
   std::string body = "{\"model_stats\":[";
-  bool model_ready = false;
-  bool found = false;
-  for (const auto& [name, model] : *snapshot) {
-    if (!all && name != match.model) continue;
-    for (const auto& [number, entry] : model->versions) {
-      const ModelHandle handle = ModelHandle::Enter(entry.published);
-      if (!handle) continue;
-      model_ready = true;
-      if (*version >= 0 && number != *version) continue;
-      if (std::exchange(found, true)) body += ',';
-      AppendModelStatistics(body, model->name, number, handle->statistics().Snapshot(), MemoryUsageOf(*handle));
-    }
-  }
-  if (!all && !found) {
-    return http::SendError(
-        std::move(sender),
-        absl::InvalidArgumentError(
-            model_ready ? fmt::format("requested model version is not available for model '{}'", match.model)
-                        : fmt::format("requested model '{}' is not available", match.model)));
-  }
+  bool first = true;
+  const absl::Status status =
+      VisitStatistics(*parts_.registry, *parts_.lifecycle, wanted, match.version,
+                      [&](std::string_view name, std::int64_t version, Model& model) {
+                        if (!std::exchange(first, false)) body += ',';
+                        AppendModelStatistics(body, name, version, model.statistics().Snapshot(), MemoryUsageOf(model));
+                      });
+  if (!status.ok()) return http::SendError(std::move(sender), status);
   body += "]}";
   http::SendJson(std::move(sender), std::move(body));
 }

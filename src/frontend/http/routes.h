@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "frontend/access_policy.h"
+#include "frontend/header_forwarder.h"
 #include "frontend/http/infer_call.h"
 #include "frontend/http/message.h"
 #include "frontend/http/route_match.h"
@@ -118,7 +118,7 @@ class HttpRoutes final : public HttpHandler {
   const HttpRoutesOptions options_;
   const Parts parts_;
   const std::string server_metadata_;
-  std::optional<std::regex> forward_;
+  HeaderForwarder forward_;
   const std::shared_ptr<InferCallPool> calls_;  // last owner: the routes, or the last request on its way
 };
 
@@ -130,9 +130,6 @@ inline constexpr std::string_view kJson = "application/json";
 void SendEmpty(ResponseSender sender, std::string_view content_type = {});
 void SendJson(ResponseSender sender, std::string body);
 void SendError(ResponseSender sender, const absl::Status& status, std::string_view content_type = kJson);
-
-// The version in a path; -1 when there is none. INVALID_ARGUMENT with Triton's text when it is no int64.
-absl::StatusOr<std::int64_t> ParseVersion(std::string_view text);
 
 }  // namespace http
 }  // namespace tidemark

@@ -7,14 +7,11 @@
 #include "frontend/http/routes.h"
 #include "protocol/http_infer.h"
 #include "protocol/http_status.h"
-#include "protocol/infer_checks.h"
 
 namespace tidemark {
 namespace {
 
 constexpr std::string_view kHeaderLength = "Inference-Header-Content-Length";
-// Header names longer than this are not matched with the forward pattern: what matching costs grows with them.
-constexpr std::size_t kLongestForwardName = 256;
 
 // The whole body, decompressed; its memory goes to `inference`.
 absl::StatusOr<std::span<std::byte>> TakeBody(HttpRequest& request, std::size_t max_input_bytes,
@@ -41,17 +38,9 @@ void SendInferError(ResponseSender sender, const absl::Status& status, std::stri
 }  // namespace
 
 absl::Status HttpRoutes::ForwardHeaders(const HttpRequest& request, InferenceRequest& inference) const {
-  if (!forward_) return absl::OkStatus();
+  if (!forward_.enabled()) return absl::OkStatus();
   for (const HttpHeader& header : request.headers()) {
-    if (header.name.size() > kLongestForwardName ||
-        !std::regex_search(header.name.begin(), header.name.end(), *forward_)) {
-      continue;
-    }
-    if (IsReservedParameter(header.name)) {
-      return absl::InvalidArgumentError(
-          fmt::format("Header '{}' is reserved for Triton usage and cannot be forwarded.", header.name));
-    }
-    inference.parameters.emplace_back(std::string(header.name), std::string(header.value));
+    RETURN_IF_ERROR(forward_.Forward(header.name, header.value, inference.parameters));
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "frontend/dashboard.h"
 #include "frontend/http/routes.h"
+#include "frontend/model_queries.h"
 
 // What operators look at: readiness with a selectable meaning, memory, the dashboard.
 
@@ -57,7 +58,7 @@ void HttpRoutes::Memory(ResponseSender sender) const {
 
 void HttpRoutes::ModelMemory(const RouteMatch& match, ResponseSender sender) const {
   if (parts_.memory == nullptr) return sender.Send(MakeErrorResponse(404, "Not Found"));
-  const absl::StatusOr<std::int64_t> version = http::ParseVersion(match.version);
+  const absl::StatusOr<std::int64_t> version = ParseModelVersion(match.version);
   if (!version.ok()) return http::SendError(std::move(sender), version.status());
   parts_.offload([report = parts_.memory, name = std::string(match.model), number = *version,
                   answer = std::move(sender)]() mutable {
