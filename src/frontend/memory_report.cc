@@ -154,6 +154,7 @@ Json VersionJson(const RegistryModel& model, const VersionEntry& entry, const Lo
                  const MemoryEstimate& learned, const RowIndex& rows) {
   Json object = {{"version", fmt::format("{}", entry.version)}, {"state", VersionStateName(entry.state)}};
   if (!entry.reason.empty()) object["reason"] = entry.reason;
+  if (const absl::Status health = HealthOf(entry); !health.ok()) object["failure"] = MessageOf(health);
   const RowSums sums = rows.Below(fmt::format("model/{}/{}/", model.key, entry.version));
   std::map<DeviceId, MemoryUse> uses;
   if (ModelHandle handle = ModelHandle::Enter(entry.published); handle) {

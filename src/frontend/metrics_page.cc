@@ -445,10 +445,10 @@ void MetricsPage::AddModels(Writer& writer, const RegistrySnapshot& snapshot) co
     labels.emplace_back("version", fmt::format("{}", version));
     return labels;
   };
-  writer.Gauge("tidemark_model_ready", "1 when the version serves");
+  writer.Gauge("tidemark_model_ready", "1 when the version serves and is well");
   for (const auto& [key, model] : snapshot) {
     for (const auto& [number, entry] : model->versions) {
-      writer.Add(with_version(*model, number), entry.state == VersionState::kReady ? 1 : 0);
+      writer.Add(with_version(*model, number), entry.state == VersionState::kReady && HealthOf(entry).ok() ? 1 : 0);
     }
   }
   struct Sample {

@@ -1,6 +1,7 @@
 #include "inference/registry.h"
 
 #include "base/status.h"
+#include "inference/model.h"
 
 namespace tidemark {
 
@@ -18,6 +19,11 @@ std::string_view VersionStateName(VersionState state) {
       break;
   }
   return "UNKNOWN";
+}
+
+absl::Status HealthOf(const VersionEntry& entry) {
+  const ModelHandle handle = ModelHandle::Enter(entry.published);
+  return handle ? handle->Health() : absl::OkStatus();
 }
 
 Registry::Registry() : snapshot_(std::make_shared<const RegistrySnapshot>()) {}

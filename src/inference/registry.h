@@ -76,6 +76,9 @@ struct VersionEntry {
   std::shared_ptr<PublishedVersion> published;  // set exactly in state READY
 };
 
+// Why an instance of a READY version can serve no more (its engine or device failed); OK for all others, READY or not.
+absl::Status HealthOf(const VersionEntry& entry);
+
 // All versions of one model, by number. Immutable once in the registry.
 struct RegistryModel {
   std::string name;

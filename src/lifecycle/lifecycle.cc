@@ -93,6 +93,11 @@ absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const 
     }
     for (const auto& [number, version] : model->second->versions) {
       if (ready_only && version.state != VersionState::kReady) continue;
+      if (const absl::Status health = HealthOf(version); !health.ok()) {  // published, but nothing can be asked of it
+        if (!ready_only)
+          index.push_back({name, fmt::format("{}", number), "UNAVAILABLE", std::string(MessageOf(health))});
+        continue;
+      }
       index.push_back({name, fmt::format("{}", number), std::string(VersionStateName(version.state)), version.reason});
     }
   }
@@ -112,8 +117,7 @@ bool Lifecycle::ModelsReady() const {
     for (const auto& [number, version] : model->versions) {
       switch (version.state) {
         case VersionState::kReady:
-          if (ModelHandle handle = ModelHandle::Enter(version.published); handle && !handle->Health().ok())
-            return false;
+          if (!HealthOf(version).ok()) return false;
           break;
         case VersionState::kLoading:
         case VersionState::kUnloading:
