@@ -25,6 +25,7 @@ struct ConnectionServer::Shared {
   std::vector<std::atomic<std::size_t>> counts;  // connections of each loop, those on their way to it included
   absl::Mutex mutex;
   std::size_t total ABSL_GUARDED_BY(mutex) = 0;
+  std::size_t peak ABSL_GUARDED_BY(mutex) = 0;  // of total, since it was asked for
 
   explicit Shared(std::size_t loops) : counts(loops) {}
 
@@ -177,6 +178,7 @@ void ConnectionServer::Shard::Place(UniqueFd fd) {
     absl::MutexLock lock(&shared_->mutex);
     if (shared_->total >= shared_->limit + kRefusals) return;
     refuse = ++shared_->total > shared_->limit;
+    shared_->peak = std::max(shared_->peak, shared_->total);
   }
   const std::size_t fewest = shared_->Fewest();
   const bool move =
@@ -256,6 +258,11 @@ std::uint16_t ConnectionServer::port() const { return shared_->port; }
 std::size_t ConnectionServer::connections() const {
   absl::MutexLock lock(&shared_->mutex);
   return shared_->total;
+}
+
+std::size_t ConnectionServer::TakePeak() {
+  absl::MutexLock lock(&shared_->mutex);
+  return std::exchange(shared_->peak, shared_->total);
 }
 
 void ConnectionServer::StopAccepting() {

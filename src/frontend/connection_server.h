@@ -89,6 +89,8 @@ class ConnectionServer {
 
   // Open connections, all loops.
   std::size_t connections() const;
+  // The most that were open at one time since the last call.
+  std::size_t TakePeak();
 
  private:
   struct Shared;

@@ -1,5 +1,8 @@
 #include "platform/machine.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <array>
 #include <fstream>
 #include <optional>
@@ -49,6 +52,31 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& pro
   const auto anonymous = status.Find("RssAnon");
   if (!anonymous) return status.Missing("RssAnon");
   return ProcessMemory{*anonymous + status.Find("VmSwap").value_or(0), status.Find("VmRSS").value_or(0)};
+}
+
+absl::StatusOr<std::uint64_t> ReadAnonymousCounters(const std::filesystem::path& proc) {
+  const KibiFile status(proc / "self" / "status");
+  const auto anonymous = status.Find("RssAnon");
+  if (!anonymous) return status.Missing("RssAnon");
+  return *anonymous + status.Find("VmSwap").value_or(0);
+}
+
+bool AnonymousCountersAreExact() {
+  constexpr std::size_t kPages = 5;  // far fewer than the kernels that gather wait for
+  const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  constexpr int kWanted = 3;  // of a few rounds: what a heap takes meanwhile must not decide
+  int exact = 0;
+  for (int round = 0; round < 8 && exact < kWanted; ++round) {
+    const auto before = ReadAnonymousCounters();
+    void* const pages = mmap(nullptr, kPages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return false;
+    for (std::size_t i = 0; i < kPages; ++i) static_cast<volatile char*>(pages)[i * page] = 1;
+    const auto after = ReadAnonymousCounters();
+    munmap(pages, kPages * page);
+    if (!before.ok() || !after.ok()) return false;
+    if (*after == *before + kPages * page) ++exact;
+  }
+  return exact == kWanted;
 }
 
 absl::StatusOr<MachineMemory> ReadMachineMemory(const std::filesystem::path& proc) {

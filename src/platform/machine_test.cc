@@ -51,6 +51,28 @@ TEST_F(MachineTest, WaitingForADiskIsNotBusy) {
   EXPECT_EQ(time->total, 175U);
 }
 
+TEST_F(MachineTest, TheCountersCountWhatIsSwappedOut) {
+  Write("self/status", "Name:\tx\nVmRSS:\t  50 kB\nRssAnon:\t 20 kB\nVmSwap:\t 3 kB\n");
+  const auto anonymous = ReadAnonymousCounters(root_);
+  ASSERT_TRUE(anonymous.ok()) << anonymous.status();
+  EXPECT_EQ(*anonymous, 23U * 1024);
+  Write("self/status", "Name:\tx\n");
+  EXPECT_TRUE(absl::IsUnavailable(ReadAnonymousCounters(root_).status()));
+}
+
+TEST_F(MachineTest, ExactCountersSayWhatAWalkOverThePagesSays) {
+  if (!AnonymousCountersAreExact()) GTEST_SKIP() << "this kernel gathers its counters now and then";
+  constexpr std::size_t kBytes = 32U << 20;
+  const std::unique_ptr<char[]> block(new char[kBytes]);
+  for (const std::size_t bytes : {std::size_t{5} << 12, std::size_t{77} << 12, kBytes}) {
+    for (std::size_t i = 0; i < bytes; i += 1024) block[i] = 1;
+    const auto walked = ReadProcessMemory();
+    const auto counted = ReadAnonymousCounters();
+    ASSERT_TRUE(walked.ok() && counted.ok()) << walked.status() << counted.status();
+    EXPECT_NEAR(static_cast<double>(*counted), static_cast<double>(walked->anonymous), 32 * 1024);
+  }
+}
+
 TEST_F(MachineTest, MemoryThatIsTakenAppears) {
   const auto before = ReadProcessMemory();
   ASSERT_TRUE(before.ok()) << before.status();

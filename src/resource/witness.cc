@@ -10,13 +10,20 @@
 namespace tidemark {
 
 std::unique_ptr<MemoryWitness> MemoryWitness::Create(bool gpus) {
-  if (!gpus) return std::make_unique<MemoryWitness>(nullptr);
+  const bool exact = AnonymousCountersAreExact();
+  if (!gpus) return std::make_unique<MemoryWitness>(nullptr, exact);
   absl::StatusOr<std::unique_ptr<Nvml>> nvml = OpenNvml();
   if (!nvml.ok()) {
     LOG_VERBOSE(1, "no figures of GPUs: {}", MessageOf(nvml.status()));
-    return std::make_unique<MemoryWitness>(nullptr);
+    return std::make_unique<MemoryWitness>(nullptr, exact);
   }
-  return std::make_unique<MemoryWitness>(*std::move(nvml));
+  return std::make_unique<MemoryWitness>(*std::move(nvml), exact);
+}
+
+absl::StatusOr<std::uint64_t> MemoryWitness::Anonymous() const {
+  if (exact_counters_) return ReadAnonymousCounters();
+  ASSIGN_OR_RETURN(const ProcessMemory memory, Process());
+  return memory.anonymous;
 }
 
 void MemoryWitness::SetGpuOrder(std::vector<std::string> uuids) {

@@ -29,9 +29,10 @@ struct GpuWitness {
 // past the ledger shows as the difference. Thread-safe; reading may take milliseconds, so never on an event loop.
 class MemoryWitness {
  public:
-  // `nvml` may be null: then there are no GPUs.
-  explicit MemoryWitness(std::unique_ptr<Nvml> nvml) : nvml_(std::move(nvml)) {}
-  // With `gpus` the driver is asked, too, where there is one; without a driver that is no error.
+  // `nvml` may be null: then there are no GPUs. `exact_counters`: see AnonymousCountersAreExact.
+  explicit MemoryWitness(std::unique_ptr<Nvml> nvml, bool exact_counters = false)
+      : nvml_(std::move(nvml)), exact_counters_(exact_counters) {}
+  // With `gpus` the driver is asked, too, where there is one; without a driver that is no error. Called at start-up.
   static std::unique_ptr<MemoryWitness> Create(bool gpus);
 
   // Numbers in the ledger are CUDA's, those of NVML are the machine's: `uuids` are CUDA's devices in order. Until this is
@@ -44,6 +45,9 @@ class MemoryWitness {
   // Devices that cannot be read are left out.
   std::vector<GpuWitness> Gpus() const;
 
+  // Process().anonymous, the quick way where that is as exact: loads and unloads of small models wait for little else.
+  absl::StatusOr<std::uint64_t> Anonymous() const;
+
   // What the witness of each device in `devices` counts now, in bytes: anonymous memory of this process on the host, memory
   // of this process (else of all) on a GPU. Devices that cannot be read are left out.
   template <typename Devices>
@@ -53,7 +57,7 @@ class MemoryWitness {
     for (const auto& entry : devices) {
       if (entry.first != kHost) gpus = true;
     }
-    if (const auto memory = Process(); memory.ok()) bytes[kHost] = static_cast<std::int64_t>(memory->anonymous);
+    if (const auto anonymous = Anonymous(); anonymous.ok()) bytes[kHost] = static_cast<std::int64_t>(*anonymous);
     if (gpus) AddGpus(bytes);
     return bytes;
   }
@@ -62,6 +66,7 @@ class MemoryWitness {
   void AddGpus(std::map<DeviceId, std::int64_t>& bytes) const;
 
   const std::unique_ptr<Nvml> nvml_;
+  const bool exact_counters_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);
 };

@@ -47,6 +47,13 @@ TEST(MemoryWitness, DevicesAreNumberedAsCudaNumbersThem) {
   EXPECT_EQ(gpus[0].vitals.uuid, "GPU-b");
 }
 
+TEST(MemoryWitness, BothWaysOfAskingTheKernelAgree) {
+  const auto walked = MemoryWitness(nullptr).Anonymous();
+  const auto chosen = MemoryWitness::Create(/*gpus=*/false)->Anonymous();
+  ASSERT_TRUE(walked.ok() && chosen.ok()) << walked.status() << chosen.status();
+  EXPECT_NEAR(static_cast<double>(*chosen), static_cast<double>(*walked), 64 * 1024);
+}
+
 TEST(MemoryWitness, WithoutADriverThereAreNoGpus) {
   const MemoryWitness witness(nullptr);
   EXPECT_TRUE(witness.Gpus().empty());

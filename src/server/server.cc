@@ -181,12 +181,24 @@ absl::Status Server::LoadModels() {
 }
 
 void Server::TidyAfterCrowd() {
-  constexpr std::size_t kCrowd = 1000;
-  const std::size_t now = http_ != nullptr ? http_->connections() : 0;
-  crowd_ = std::max(crowd_, now);
+  constexpr std::size_t kCrowd = 200;  // fewer leave half a MiB at most
+  std::size_t now = 0;
+  std::size_t most = 0;
+  const auto count = [&](auto& server) {
+    if (server == nullptr) return;
+    now += server->connections();
+    most += server->TakePeak();
+  };
+  count(http_);
+  count(control_http_);
+  count(grpc_);
+  count(control_grpc_);
+  crowd_ = std::max(crowd_, most);
+  const std::size_t before = std::exchange(lingering_, now);
   if (crowd_ < kCrowd || now > crowd_ / 4) return;
   platform_->TrimHeap();
-  crowd_ = now;
+  // Those that were still on their way out have left holes behind them: once more at the next look.
+  if (before <= now + kCrowd / 4) crowd_ = now;
 }
 
 absl::Status Server::Stop() {

@@ -109,7 +109,8 @@ class Server {
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;
-  std::size_t crowd_ = 0;  // most connections since the heap was trimmed
+  std::size_t crowd_ = 0;      // most connections since the heap was trimmed
+  std::size_t lingering_ = 0;  // connections at the last look
   std::unique_ptr<TlsContext> grpc_tls_;
   std::unique_ptr<GrpcService> grpc_service_;
   std::unique_ptr<GrpcServer> grpc_;

@@ -44,6 +44,7 @@ class GrpcServer {
   void StopAccepting() { server_->StopAccepting(); }
   bool Stop(std::chrono::milliseconds deadline) { return server_->Stop(deadline); }
   std::size_t connections() const { return server_->connections(); }
+  std::size_t TakePeak() { return server_->TakePeak(); }
 
  private:
   const std::unique_ptr<ConnectionServer> server_;

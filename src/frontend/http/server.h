@@ -47,6 +47,7 @@ class HttpServer {
   // Answers of requests in flight carry `Connection: close`.
   bool Stop(std::chrono::milliseconds deadline) { return server_->Stop(deadline); }
   std::size_t connections() const { return server_->connections(); }
+  std::size_t TakePeak() { return server_->TakePeak(); }
 
  private:
   const std::unique_ptr<ConnectionServer> server_;
