@@ -29,8 +29,13 @@ template <typename Table>
 class Shell {
  public:
   template <typename... Arguments>
-  explicit Shell(Arguments&&... arguments) : table_(new Table(this, std::forward<Arguments>(arguments)...)) {}
-  virtual ~Shell() { delete table_; }
+  explicit Shell(Arguments&&... arguments) : table_(new Table(this, std::forward<Arguments>(arguments)...)) {
+    fake_gpu::Hold(this);
+  }
+  virtual ~Shell() {
+    fake_gpu::LetGo(this);
+    delete table_;
+  }
   Table* table() const { return table_; }
 
  private:

@@ -130,6 +130,7 @@ struct State {
   Device machine[kMaxDevices];
   std::map<const std::byte*, Block> blocks;
   std::map<std::string, std::int64_t> live;
+  std::set<const void*> held;
   std::map<std::string, std::int64_t> calls;
   std::vector<Failure> failures;
   bool fired = false;
@@ -205,6 +206,18 @@ void AddLive(const char* kind, std::int64_t delta) {
   State& state = Get();
   const std::lock_guard lock(state.mutex);
   state.live[kind] += delta;
+}
+
+void Hold(const void* object) {
+  State& state = Get();
+  const std::lock_guard lock(state.mutex);
+  state.held.insert(object);
+}
+
+void LetGo(const void* object) {
+  State& state = Get();
+  const std::lock_guard lock(state.mutex);
+  state.held.erase(object);
 }
 
 int Sticky() {

@@ -38,6 +38,10 @@ bool Meet(const char* entry, int* error, int usual = kUnknown, bool fallible = t
 void Count(const char* entry);
 void Violation(const std::string& text);
 void AddLive(const char* kind, std::int64_t delta);
+// Knows the object while it lives. What a lost device strands (its owner may not touch it any more) thus stays reachable:
+// to a leak detector it is no leak, as the live counts are there to find those.
+void Hold(const void* object);
+void LetGo(const void* object);
 // 0, or the error that the device has been answering since.
 int Sticky();
 
