@@ -2,7 +2,7 @@
 # Installs what Tidemark needs, on Debian 12 or 13 and Ubuntu 24.04, as root or with sudo.
 #   tools/setup.sh build    Debian packages, and the engines' libraries into .deps/engines (default)
 #   tools/setup.sh test     the same, a Python environment for the client tests and the demo in .venv, the tritonserver of
-#                           NVIDIA's wheel in .deps/tritonserver, to compare with, and TensorRT for RTX
+#                           NVIDIA's wheel in .deps/tritonserver, to compare with, perf_analyzer, and TensorRT for RTX
 #   tools/setup.sh bench    the same, and wrk
 # Everything but the packages stays inside this checkout. A second run looks and finds nothing to do.
 set -euo pipefail
@@ -57,6 +57,15 @@ numpy_platform=manylinux_2_17_x86_64
 rtx_version=1.7.1.116
 rtx_platform=manylinux_2_28_x86_64
 rtx_sha=e3fd45fed001240d63304e77a2d4006319b839994237cb294b6e7ad72acaabcd
+
+# Triton's load generator, whose every protocol the tests drive the server by.
+perf_version=2.60.0
+perf_platform=manylinux_2_38_x86_64
+perf_sha=23ef56b107ae9233e5cf09fbdf508dd9b936a52f1bae2f63f53c8117087b3f25
+# perf_analyzer opens CUDA's runtime before it makes shared memory of any kind, a GPU or not.
+cudart_version=12.9.79
+cudart_platform=manylinux_2_17_x86_64
+cudart_sha=25bba2dfb01d48a9b59ca474a1ac43c6ebf7011f1b0b8cc44f54eb6ac48a96c3
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"
@@ -166,6 +175,41 @@ install_peer() {
   put .deps/new $to "$stamp"
 }
 
+# newer_libc FOLDER: Debian 13's C and C++ runtime, unpacked into FOLDER, for programs that are too new for this system;
+# fetched by apt from this machine's own mirror and checked by Debian's signature.
+newer_libc() {
+  local mirror at; at=$(pwd)/.deps/apt
+  mirror=$(grep -hoE '[a-z]+://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -1 || true)
+  rm -rf "$at" && mkdir -p "$at/lists/partial" "$at/cache/archives/partial" "$1"
+  printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s trixie main\n' "${mirror:-http://deb.debian.org/debian}" > "$at/sources.list"
+  local apt=(apt-get -qq -o "Dir::Etc::SourceList=$at/sources.list" -o Dir::Etc::SourceParts=/dev/null
+             -o "Dir::State::Lists=$at/lists" -o "Dir::Cache=$at/cache" -o APT::Sandbox::User=root -o Debug::NoLocking=1)
+  "${apt[@]}" update
+  (cd "$at" && "${apt[@]}" download libc6 libstdc++6 libgcc-s1 libssl3t64 zlib1g libzstd1)
+  local package
+  for package in "$at"/*.deb; do dpkg-deb -x "$package" "$1"; done
+  rm -rf "$at"
+}
+
+install_perf_analyzer() {
+  local to=.deps/perf_analyzer stamp="2 $perf_version $perf_sha $cudart_sha"
+  [ "$(uname -m)" = x86_64 ] || { say "perf_analyzer exists for x86_64 only: skipped"; return; }
+  if stamped $to "$stamp"; then say "perf_analyzer $perf_version: there"; return; fi
+  fetch_wheel perf-analyzer $perf_version $perf_platform $perf_sha
+  rm -rf .deps/new && mkdir -p .deps/new
+  unzip -q -j "$wheel" perf_analyzer/bin/perf_analyzer '*/LICENSE' -d .deps/new
+  chmod +x .deps/new/perf_analyzer
+  if ! .deps/new/perf_analyzer --version >/dev/null 2>&1; then
+    say "perf_analyzer needs a newer C library than this system's: fetching Debian 13's, for it alone"
+    newer_libc .deps/new/runtime
+  fi
+  rm -f "$wheel"
+  fetch_wheel nvidia-cuda-runtime-cu12 $cudart_version $cudart_platform $cudart_sha
+  unzip -q -j "$wheel" '*/libcudart.so.12' -d .deps/new
+  ln -s libcudart.so.12 .deps/new/libcudart.so
+  put .deps/new $to "$stamp"; rm -f "$wheel"
+}
+
 if [ "$mode" = bench ]; then packages+=(wrk); fi
 if [ "$mode" = test ]; then packages+=(libboost-dev); fi  # headers of Boost.Beast, for one fuzzer; 138 MB
 # A browser for the test of the dashboard, 64 MiB to fetch; Ubuntu has none as a package, and the test is skipped there.
@@ -176,5 +220,5 @@ install_packages
 install_onnxruntime
 install_openvino
 if [ "$mode" != build ]; then install_python; install_rtx; fi
-if [ "$mode" != build ]; then install_peer; fi
+if [ "$mode" != build ]; then install_peer; install_perf_analyzer; fi
 say "ready ($mode)"
