@@ -54,13 +54,16 @@ class LoadPool {
 
  private:
   void Worker(bool unloads_only);
+  void WakeFor(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Timer();
   void Stop();
 
   absl::Mutex mutex_;
-  absl::CondVar work_;
+  absl::CondVar work_;         // of the threads that take either lane
+  absl::CondVar unload_work_;  // of the one for unloads alone
   absl::CondVar due_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool unloader_waits_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Task> loads_ ABSL_GUARDED_BY(mutex_);
   std::deque<Task> unloads_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 0;

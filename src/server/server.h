@@ -20,6 +20,7 @@
 #include "frontend/http/server.h"
 #include "frontend/shared_memory.h"
 #include "frontend/tls.h"
+#include "frontend/worker_pool.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/load_pool.h"
@@ -95,7 +96,8 @@ class Server {
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<Registry> registry_;
   std::unique_ptr<Observation> observation_;
-  std::unique_ptr<LoadPool> offload_;  // blocking look-ups of the front end
+  std::unique_ptr<LoadPool> offload_;     // blocking look-ups of the front end
+  std::unique_ptr<WorkerPool> decoders_;  // of large requests
   std::unique_ptr<Lifecycle> lifecycle_;
   std::vector<std::unique_ptr<EventLoop>> loops_;
   std::unique_ptr<AccessPolicy> access_;

@@ -4,6 +4,7 @@ Memory is the kernel's figure of anonymous memory. Latencies are not asserted: a
 """
 
 import contextlib
+import gzip
 import json
 import pathlib
 import resource
@@ -164,6 +165,36 @@ def test_a_crowd_of_10000_connections(server):
         assert time.monotonic() < end
     bystander.ask()
     bystander.check_memory(tolerance=MIB)  # the heap is trimmed when the crowd is seen to be gone
+
+
+def thread_time(server, name):
+    """Nanoseconds on a processor, and how often on one, of the server's threads of that name."""
+    time_ns = turns = 0
+    for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == name:
+            spent, _, times = (task / "schedstat").read_text().split()
+            time_ns, turns = time_ns + int(spent), turns + int(times)
+    return time_ns, turns
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_large_bodies_are_decoded_beside_the_loops(server, compressed):
+    """Whoever shares the loop with a client of large JSON does not wait for it."""
+    values = ["0.12345678"] * (1000 if compressed else 2_000_000) + ['"no number"']  # read to its end, and a short answer
+    body = f'{{"inputs":[{{"name":"IN","datatype":"FP32","shape":[{len(values)}],"data":[{",".join(values)}]}}]}}'.encode()
+    body += b" " * (20_000_000 if compressed else 0)
+    headers = {"Content-Encoding": "gzip"} if compressed else {}
+    sent = gzip.compress(body) if compressed else body
+    loops, decoders = thread_time(server, "event loop"), thread_time(server, "decode")
+    status, answer = server.request("POST", "/v2/models/floats/infer", sent, headers)
+    assert status == 400 and b"data" in answer, answer
+    loop_ns = thread_time(server, "event loop")[0] - loops[0]
+    decode_ns = thread_time(server, "decode")[0] - decoders[0]
+    assert decode_ns > 2 * loop_ns, (decode_ns, loop_ns)  # the loops only receive
+    # Small ones are not handed over.
+    decoders = thread_time(server, "decode")
+    Bystander(server).ask()
+    assert thread_time(server, "decode") == decoders
 
 
 @pytest.mark.parametrize("options, request_bytes, status, text", [

@@ -56,6 +56,9 @@ class HttpRoutes final : public HttpHandler {
     MemoryReport* memory = nullptr;  // may be null: then there is no memory extension and no dashboard
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
+    // Runs what takes long but never blocks on another thread; nothing that was given to it is left when the routes die.
+    // Null: on the caller's.
+    std::function<void(absl::AnyInvocable<void()>)> decode;
   };
 
   HttpRoutes(Private, HttpRoutesOptions options, Parts parts);
@@ -105,6 +108,9 @@ class HttpRoutes final : public HttpHandler {
   void UnregisterSharedMemory(const RouteMatch& match, ResponseSender sender) const;
 
   void Infer(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
+  // The part of Infer that grows with the body; on a decoder for large ones. `call` has its model.
+  void DecodeAndSubmit(HttpRequest& request, std::unique_ptr<InferCall> call, ResponseSender sender,
+                       bool on_loop) const;
   void Generate(const RouteMatch& match, HttpRequest& request, ResponseSender sender);
   // Makes a decoded request a traced one when it is its turn.
   void StartTrace(const HttpRequest& request, const ModelInfo& info, InferenceRequest& inference) const;
