@@ -3,12 +3,26 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <exception>
+#include <string>
 
 #include "absl/cleanup/cleanup.h"
 #include "base/log.h"
 #include "base/status.h"
 
 namespace tidemark {
+namespace {
+
+// Engines ask for buffers in the middle of an execution, where an exception would lose what it was about.
+absl::StatusOr<std::byte*> Map(Platform& platform, std::size_t bytes) {
+  try {
+    return platform.MapMemory(bytes);
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(error.what());
+  }
+}
+
+}  // namespace
 
 void Buffer::Reset() noexcept {
   if (data_ == nullptr) return;
@@ -53,6 +67,7 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
                     options_.limit_bytes));
   }
   std::byte* data = nullptr;
+  std::string why;
   std::size_t actual = block;
   absl::Cleanup count_back = [this, &actual] { used_.fetch_sub(actual, std::memory_order_relaxed); };
   if (small) {
@@ -81,12 +96,16 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
       }
     }
     if (data == nullptr) {
-      absl::StatusOr<std::byte*> mapped = platform_.MapMemory(block);
-      if (mapped.ok()) data = *mapped;
+      const absl::StatusOr<std::byte*> mapped = Map(platform_, block);
+      if (mapped.ok()) {
+        data = *mapped;
+      } else {
+        why = fmt::format(": {}", MessageOf(mapped.status()));
+      }
     }
   }
   if (data == nullptr) {
-    return absl::ResourceExhaustedError(fmt::format("no memory for a request buffer of {} bytes", bytes));
+    return absl::ResourceExhaustedError(fmt::format("no memory for a request buffer of {} bytes{}", bytes, why));
   }
   std::move(count_back).Cancel();
   return Buffer(this, data, bytes, actual - kPadding);
