@@ -29,6 +29,7 @@ absl::StatusOr<std::uint64_t> MemoryWitness::Anonymous() const {
 void MemoryWitness::SetGpuOrder(std::vector<std::string> uuids) {
   absl::MutexLock lock(&mutex_);
   order_ = std::move(uuids);
+  indices_.clear();
 }
 
 std::vector<GpuWitness> MemoryWitness::Gpus() const {
@@ -64,10 +65,32 @@ std::vector<GpuWitness> MemoryWitness::Gpus() const {
   return gpus;
 }
 
-void MemoryWitness::AddGpus(std::map<DeviceId, std::int64_t>& bytes) const {
-  for (const GpuWitness& gpu : Gpus()) {
-    bytes[gpu.device] = gpu.process_bytes ? static_cast<std::int64_t>(*gpu.process_bytes) : gpu.vitals.used_bytes;
+std::optional<int> MemoryWitness::IndexOf(DeviceId device) const {
+  absl::MutexLock lock(&mutex_);
+  if (order_.empty()) return device;
+  if (const auto known = indices_.find(device); known != indices_.end()) return known->second;
+  const absl::StatusOr<int> count = nvml_->DeviceCount();
+  if (!count.ok() || static_cast<std::size_t>(device) >= order_.size()) return std::nullopt;
+  for (int index = 0; index < *count; ++index) {
+    const absl::StatusOr<NvmlVitals> vitals = nvml_->Vitals(index);
+    if (!vitals.ok() || vitals->uuid != order_[static_cast<std::size_t>(device)]) continue;
+    indices_[device] = index;
+    return index;
   }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> MemoryWitness::GpuBytes(DeviceId device) const {
+  if (nvml_ == nullptr || device < 0) return std::nullopt;
+  const std::optional<int> index = IndexOf(device);
+  if (!index) return std::nullopt;
+  if (const auto processes = nvml_->Processes(*index); processes.ok()) {
+    for (const NvmlProcess& process : *processes) {
+      if (process.pid == getpid() && process.bytes >= 0) return process.bytes;
+    }
+  }
+  const absl::StatusOr<std::int64_t> used = nvml_->UsedBytes(*index);
+  return used.ok() ? std::optional<std::int64_t>(*used) : std::nullopt;
 }
 
 }  // namespace tidemark

@@ -53,22 +53,25 @@ class MemoryWitness {
   template <typename Devices>
   std::map<DeviceId, std::int64_t> Bytes(const Devices& devices) const {
     std::map<DeviceId, std::int64_t> bytes;
-    bool gpus = false;
-    for (const auto& entry : devices) {
-      if (entry.first != kHost) gpus = true;
-    }
     if (const auto anonymous = Anonymous(); anonymous.ok()) bytes[kHost] = static_cast<std::int64_t>(*anonymous);
-    if (gpus) AddGpus(bytes);
+    for (const auto& entry : devices) {
+      if (entry.first == kHost) continue;
+      if (const std::optional<std::int64_t> used = GpuBytes(entry.first)) bytes[entry.first] = *used;
+    }
     return bytes;
   }
 
  private:
-  void AddGpus(std::map<DeviceId, std::int64_t>& bytes) const;
+  // One question to the driver, or two: an unload waits for the answer, so nothing that is not needed is asked.
+  std::optional<std::int64_t> GpuBytes(DeviceId device) const;
+  // NVML's number of a device; nullopt where it has none. Asked once.
+  std::optional<int> IndexOf(DeviceId device) const;
 
   const std::unique_ptr<Nvml> nvml_;
   const bool exact_counters_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> order_ ABSL_GUARDED_BY(mutex_);
+  mutable std::map<DeviceId, int> indices_ ABSL_GUARDED_BY(mutex_);  // those that were asked for
 };
 
 }  // namespace tidemark

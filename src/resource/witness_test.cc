@@ -12,18 +12,23 @@ class FakeNvml final : public Nvml {
  public:
   absl::StatusOr<int> DeviceCount() override { return 3; }
   absl::StatusOr<std::string> Describe(int /*device*/) override { return std::string("fake"); }
-  absl::StatusOr<std::int64_t> UsedBytes(int /*device*/) override { return 0; }
+  absl::StatusOr<std::int64_t> UsedBytes(int device) override {
+    if (device == 2) return absl::UnavailableError("lost");
+    return 1000 + device;
+  }
   absl::StatusOr<std::vector<NvmlProcess>> Processes(int device) override {
     if (device == 1) return std::vector<NvmlProcess>{{getpid(), 700}, {1, 5}};
     return std::vector<NvmlProcess>{{getpid() + 1, 300}};
   }
   absl::StatusOr<NvmlVitals> Vitals(int device) override {
+    ++vitals;
     if (device == 2) return absl::UnavailableError("lost");
-    NvmlVitals vitals;
-    vitals.uuid = device == 0 ? "GPU-a" : "GPU-b";
-    vitals.used_bytes = 1000 + device;
-    return vitals;
+    NvmlVitals found;
+    found.uuid = device == 0 ? "GPU-a" : "GPU-b";
+    found.used_bytes = 1000 + device;
+    return found;
   }
+  int vitals = 0;  // how often they were asked for
 };
 
 TEST(MemoryWitness, AProcessThatTheDriverDoesNotListIsSeenThroughTheWholeDevice) {
@@ -32,10 +37,26 @@ TEST(MemoryWitness, AProcessThatTheDriverDoesNotListIsSeenThroughTheWholeDevice)
   ASSERT_EQ(gpus.size(), 2U) << "a device that cannot be read is left out";
   EXPECT_FALSE(gpus[0].process_bytes.has_value());
   EXPECT_EQ(gpus[1].process_bytes, 700U);
-  const auto bytes = witness.Bytes(std::map<DeviceId, int>{{0, 0}, {kHost, 0}});
+  const auto bytes = witness.Bytes(std::map<DeviceId, int>{{0, 0}, {1, 0}, {2, 0}, {kHost, 0}});
   EXPECT_EQ(bytes.at(0), 1000);
   EXPECT_EQ(bytes.at(1), 700);
+  EXPECT_FALSE(bytes.contains(2)) << "a device that cannot be read is left out";
   EXPECT_GT(bytes.at(kHost), 0);
+  EXPECT_EQ(witness.Bytes(std::map<DeviceId, int>{{1, 0}}).size(), 2U) << "others are not asked";
+}
+
+// An unload waits for these figures, and power or utilization takes the driver milliseconds.
+TEST(MemoryWitness, BytesAskForNothingElse) {
+  auto nvml = std::make_unique<FakeNvml>();
+  FakeNvml& asked = *nvml;
+  MemoryWitness witness(std::move(nvml));
+  witness.SetGpuOrder({"GPU-b", "GPU-a"});
+  EXPECT_EQ(witness.Bytes(std::map<DeviceId, int>{{0, 0}}).at(0), 700);
+  const int before = asked.vitals;
+  EXPECT_EQ(witness.Bytes(std::map<DeviceId, int>{{0, 0}}).at(0), 700);
+  EXPECT_EQ(asked.vitals, before);
+  EXPECT_EQ(witness.Bytes(std::map<DeviceId, int>{{1, 0}}).at(1), 1000);
+  EXPECT_FALSE(witness.Bytes(std::map<DeviceId, int>{{2, 0}}).contains(2));
 }
 
 TEST(MemoryWitness, DevicesAreNumberedAsCudaNumbersThem) {
