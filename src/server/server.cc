@@ -35,6 +35,8 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   for (const auto& [device, bytes] : options_.memory_limits) ledger_->SetBudget(device, bytes);
   BufferPool::Options pool;
   pool.limit_bytes = options_.request_memory_limit;
+  // Several requests of 64 MiB and their answers: without this each of them faults its pages in anew.
+  pool.cached_large_bytes = std::clamp<std::size_t>(pool.limit_bytes / 16, std::size_t{64} << 20, std::size_t{1} << 30);
   buffers_ = std::make_unique<BufferPool>(*platform_, pool);
   backends_ = std::make_unique<BackendRegistry>(
       *ledger_, *platform_, options_.engine_directory.empty() ? DefaultEngineDirectory() : options_.engine_directory,
@@ -186,6 +188,7 @@ absl::Status Server::LoadModels() {
 }
 
 void Server::TidyAfterCrowd() {
+  TidyIdleBuffers();
   constexpr std::size_t kCrowd = 200;  // fewer leave half a MiB at most
   std::size_t now = 0;
   std::size_t most = 0;
@@ -204,6 +207,19 @@ void Server::TidyAfterCrowd() {
   platform_->TrimHeap();
   // Those that were still on their way out have left holes behind them: once more at the next look.
   if (before <= now + kCrowd / 4) crowd_ = now;
+}
+
+// Large blocks are kept for the next large request; when none came for a while, nobody needs them.
+void Server::TidyIdleBuffers() {
+  constexpr std::uint64_t kKept = std::uint64_t{64} << 20;
+  constexpr int kLooks = 15;
+  const std::uint64_t cached = buffers_->cached_bytes();
+  const bool idle = cached > kKept && cached == cached_before_ && buffers_->used_bytes() == 0;
+  idle_looks_ = idle ? idle_looks_ + 1 : 0;
+  cached_before_ = cached;
+  if (idle_looks_ < kLooks) return;
+  buffers_->Trim();
+  idle_looks_ = 0;
 }
 
 absl::Status Server::Stop() {

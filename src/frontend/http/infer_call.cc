@@ -60,9 +60,30 @@ HttpResponse Answer(InferCall& call) {
   return response;
 }
 
+// Is the answer small enough for an event loop to encode it between two events of other connections?
+bool IsSmall(const InferCall& call, const InferenceRequest& request) {
+  constexpr std::size_t kSmallBytes = 16 * 1024;
+  if (call.coding != ContentCoding::kIdentity) return false;
+  std::size_t bytes = 0;
+  for (const ResponseOutput& output : request.response.outputs) bytes += output.data.size();
+  return bytes <= kSmallBytes;
+}
+
 }  // namespace
 
 void InferCall::Complete(std::unique_ptr<InferCall> call, std::unique_ptr<InferenceRequest> request) {
+  // An instance's thread has its next batch to run: the many small answers of one batch are encoded by the loops.
+  if (!call->sender.InLoopThread() && IsSmall(*call, *request)) {
+    const ResponseSender& sender = call->sender;
+    sender.PostToLoop([call = std::move(call), request = std::move(request)]() mutable {
+      Finish(std::move(call), std::move(request));
+    });
+    return;
+  }
+  Finish(std::move(call), std::move(request));
+}
+
+void InferCall::Finish(std::unique_ptr<InferCall> call, std::unique_ptr<InferenceRequest> request) {
   call->request = std::move(request);
   const InferenceRequest& done = *call->request;
   // The code alone: a text may quote what the client sent.

@@ -27,8 +27,12 @@ struct InferCall {
   EncodedInfer encoded;
   std::shared_ptr<InferCallPool> home;  // where it goes back to; set while it is out
 
-  // Encodes and sends the answer, drops the model handle and goes home. Any thread.
+  // Encodes and sends the answer, drops the model handle and goes home. Any thread; what it does not do there, the
+  // connection's loop does.
   static void Complete(std::unique_ptr<InferCall> call, std::unique_ptr<InferenceRequest> request);
+
+ private:
+  static void Finish(std::unique_ptr<InferCall> call, std::unique_ptr<InferenceRequest> request);
 };
 
 // Calls that are not in use. Thread-safe.

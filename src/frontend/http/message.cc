@@ -317,6 +317,13 @@ void ResponseSender::OnDisconnect(absl::AnyInvocable<void()> callback) {
   callback();
 }
 
+bool ResponseSender::InLoopThread() const { return exchange_->mailbox_->InLoopThread(); }
+
+void ResponseSender::PostToLoop(absl::AnyInvocable<void()> task) const {
+  const std::shared_ptr<LoopMailbox> mailbox = exchange_->mailbox_;  // the task may be the exchange's last owner
+  mailbox->Post(std::move(task));
+}
+
 bool ResponseSender::disconnected() const {
   absl::MutexLock lock(&exchange_->mutex_);
   return exchange_->gone_;

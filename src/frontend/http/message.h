@@ -201,6 +201,11 @@ class ResponseSender {
   // shut down its sending side counts as gone, as it cannot be told from one that closed; an answer is still written.
   void OnDisconnect(absl::AnyInvocable<void()> callback);
 
+  // True on the thread of the connection's loop.
+  bool InLoopThread() const;
+  // Runs `task` there, in order with other tasks; when the loop has ended it is destroyed unrun. It may own this sender.
+  void PostToLoop(absl::AnyInvocable<void()> task) const;
+
   // True when the client is known to be gone: an answer would not be read.
   bool disconnected() const;
 
