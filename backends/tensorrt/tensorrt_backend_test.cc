@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "repository/config_finding.h"
 #include "tests/support/trt_fixture.h"
 
 namespace tidemark {
@@ -167,8 +168,11 @@ TEST_F(TensorRtBackendTest, WrongOutputTypeIsRefusedInTritonsWordsAndLeavesNothi
   for (int i = 0; i < 3; ++i) {
     const absl::Status status = Refusal(FakePlan::Identity(64), config);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(MessageOf(status),
+    EXPECT_EQ(HeadOf(status),
               "unexpected datatype TYPE_FP32 for inference output 'OUTPUT', expecting TYPE_INT32 for m_0");
+    EXPECT_EQ(
+        DetailsOf(status),
+        "\noutput[0].data_type: found TYPE_INT32, expected TYPE_FP32, as the plan has; write: data_type: TYPE_FP32");
     EXPECT_EQ(fixture_.ledger.Totals().rows, 0u);
   }
 }

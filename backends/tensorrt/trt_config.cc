@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <utility>
@@ -20,51 +21,61 @@ const std::string* Parameter(const ModelConfig& config, const std::string& key) 
   return it == config.parameters().end() ? nullptr : &it->second.string_value();
 }
 
-void CheckDevices(const ModelConfig& config, TrtFindings* out) {
-  for (const ModelInstanceGroup& group : config.instance_group()) {
+void CheckDevices(const ModelConfig& config, Findings& out) {
+  for (int i = 0; i < config.instance_group_size(); ++i) {
+    const ModelInstanceGroup& group = config.instance_group(i);
+    const std::string path = fmt::format("instance_group[{}]", i);
     if (group.secondary_devices_size() > 1) {
-      out->Invalid(
-          fmt::format("{} of model {} must have either zero or or one secondary devices", group.name(), config.name()));
+      out.Add(path + ".secondary_devices", "{} of model {} must have either zero or or one secondary devices",
+              group.name(), config.name())
+          .Says(fmt::format("{} devices", group.secondary_devices_size()), "none");
     }
-    for (const auto& secondary : group.secondary_devices()) {
-      out->Add(
-          absl::StatusCode::kUnimplemented,
-          fmt::format("instance group {} of model {} asks for NVDLA core {}; this server runs TensorRT on GPUs only",
-                      group.name(), config.name(), secondary.device_id()));
+    for (int k = 0; k < group.secondary_devices_size(); ++k) {
+      out.AddWithCode(absl::StatusCode::kUnimplemented, fmt::format("{}.secondary_devices[{}]", path, k),
+                      "instance group {} of model {} asks for NVDLA core {}; this server runs TensorRT on GPUs only",
+                      group.name(), config.name(), group.secondary_devices(k).device_id())
+          .Remove();
     }
     if (group.kind() != ModelInstanceGroup::KIND_GPU) {
-      out->Invalid(
-          fmt::format("unable to load model '{}', TensorRT backend supports only GPU device (instance group {} "
-                      "is {})",
-                      config.name(), group.name(), ModelInstanceGroup::Kind_Name(group.kind())));
+      const std::string kind = ModelInstanceGroup::Kind_Name(group.kind());
+      out.Add(path + ".kind",
+              "unable to load model '{}', TensorRT backend supports only GPU device (instance group {} is {})",
+              config.name(), group.name(), kind)
+          .Says(kind, "KIND_GPU")
+          .SetTo("KIND_GPU");
     }
   }
 }
 
-void CheckInputsBefore(const ModelConfig& config, TrtFindings* out) {
-  for (const auto& input : config.input()) {
+void CheckInputsBefore(const ModelConfig& config, Findings& out) {
+  for (int i = 0; i < config.input_size(); ++i) {
+    const auto& input = config.input(i);
     if (input.optional()) {
-      out->Invalid(
-          fmt::format("'optional' is set to true for input '{}' while the backend model doesn't support "
-                      "optional input",
-                      input.name()));
+      out.Add(fmt::format("input[{}].optional", i),
+              "'optional' is set to true for input '{}' while the backend model doesn't support optional input",
+              input.name())
+          .Says("true", "false: a plan needs all its inputs")
+          .SetTo("false");
     }
     if (input.allow_ragged_batch()) {
-      out->Add(
-          absl::StatusCode::kUnimplemented,
-          fmt::format("input '{}' of model '{}' has 'allow_ragged_batch', which this server's TensorRT backend does "
-                      "not do",
-                      input.name(), config.name()));
+      out.AddWithCode(
+             absl::StatusCode::kUnimplemented, fmt::format("input[{}].allow_ragged_batch", i),
+             "input '{}' of model '{}' has 'allow_ragged_batch', which this server's TensorRT backend does not do",
+             input.name(), config.name())
+          .Says("true", "false")
+          .SetTo("false");
     }
   }
-  for (const auto& input : config.batch_input()) {
-    out->Invalid(fmt::format("batch input type '{}' is not supported", inference::BatchInput::Kind_Name(input.kind())));
+  for (int i = 0; i < config.batch_input_size(); ++i) {
+    out.Add(fmt::format("batch_input[{}].kind", i), "batch input type '{}' is not supported",
+            inference::BatchInput::Kind_Name(config.batch_input(i).kind()));
   }
-  for (const auto& output : config.batch_output()) {
-    for (const std::string& name : output.target_name()) {
-      out->Add(absl::StatusCode::kUnimplemented,
-               fmt::format("batch output '{}' of model '{}': this server's TensorRT backend does not scatter outputs",
-                           name, config.name()));
+  for (int i = 0; i < config.batch_output_size(); ++i) {
+    for (const std::string& name : config.batch_output(i).target_name()) {
+      out.AddWithCode(absl::StatusCode::kUnimplemented, fmt::format("batch_output[{}]", i),
+                      "batch output '{}' of model '{}': this server's TensorRT backend does not scatter outputs", name,
+                      config.name())
+          .Remove();
     }
   }
 }
@@ -78,12 +89,16 @@ struct Hints {
 };
 
 template <typename Tensor>
-void ReadHint(const TrtIo& io, const Tensor& tensor, bool input, Hints* hints, TrtFindings* out) {
+void ReadHint(const TrtIo& io, const ModelConfig& config, const Tensor& tensor, bool input, int index, Hints* hints,
+              Findings& out) {
   hints->any_tensor = true;
   const TrtTensor* const found = io.Find(tensor.name());
   if (found == nullptr || found->input != input) {
-    out->Invalid(fmt::format("unexpected inference {} '{}', allowed {} are: {}", input ? "input" : "output",
-                             tensor.name(), input ? "inputs" : "outputs", io.Names(input)));
+    const std::string_view what = input ? "input" : "output";
+    ExplainTensorName(
+        io, config, input, tensor.name(),
+        out.Add(fmt::format("{}[{}].name", what, index), "unexpected inference {} '{}', allowed {}s are: {}", what,
+                tensor.name(), what, io.Names(input)));
     return;
   }
   const Shape dims = EngineDims(tensor);
@@ -136,22 +151,26 @@ void FillDims(const TrtTensor& tensor, bool batching, Tensor* out) {
 }
 
 template <typename Tensor>
-void FillFlags(const TrtTensor& tensor, TrtFindings* out, Tensor* config) {
+void FillFlags(const TrtTensor& tensor, const std::string& path, Findings& out, Tensor* config) {
   if (config->is_shape_tensor() && !tensor.shape) {
-    out->Invalid(fmt::format("'{}' is incorrectly specified as a shape tensor.", tensor.name));
+    out.Add(path + ".is_shape_tensor", "'{}' is incorrectly specified as a shape tensor.", tensor.name)
+        .Says("true", "false, as the plan has")
+        .SetTo("false");
   }
   if (config->is_non_linear_format_io() && tensor.linear()) {
-    out->Invalid(
-        fmt::format("'{}' uses a linear IO format, but 'is_non_linear_format_io' is incorrectly set to true in "
-                    "the model configuration.",
-                    tensor.name));
+    out.Add(path + ".is_non_linear_format_io",
+            "'{}' uses a linear IO format, but 'is_non_linear_format_io' is incorrectly set to true in the model "
+            "configuration.",
+            tensor.name)
+        .Says("true", "false, as the plan has")
+        .SetTo("false");
   }
   if (tensor.shape) config->set_is_shape_tensor(true);
   if (!tensor.linear()) config->set_is_non_linear_format_io(true);
 }
 
 template <typename Tensors>
-void FillTensors(const TrtIo& io, bool inputs, bool batching, TrtFindings* out, Tensors* tensors) {
+void FillTensors(const TrtIo& io, bool inputs, bool batching, Findings& out, Tensors* tensors) {
   const bool all = tensors->empty();
   for (const TrtTensor& tensor : io.tensors) {
     if (tensor.input != inputs) continue;
@@ -166,22 +185,27 @@ void FillTensors(const TrtIo& io, bool inputs, bool batching, TrtFindings* out, 
       it->set_data_type(static_cast<inference::DataType>(DataTypeOf(tensor.type)));
     }
     if (it->dims().empty()) FillDims(tensor, batching, &*it);
-    FillFlags(tensor, out, &*it);
+    FillFlags(tensor, fmt::format("{}[{}]", inputs ? "input" : "output", std::distance(tensors->begin(), it)), out,
+              &*it);
   }
 }
 
-absl::Status CompleteBatch(const Hints& hints, std::int64_t engine_max, ModelConfig* config) {
+void CompleteBatch(const Hints& hints, std::int64_t engine_max, Findings& out, ModelConfig* config) {
   if (hints.contradiction) {
-    return absl::InternalError(
-        fmt::format("unable to autofill for '{}', model tensor configurations are contradicting "
-                    "each other in terms of whether batching is supported",
-                    config->name()));
+    out.AddWithCode(absl::StatusCode::kInternal, "input",
+                    "unable to autofill for '{}', model tensor configurations are contradicting each other in terms of "
+                    "whether batching is supported",
+                    config->name())
+        .Advise("leave 'dims' out, or give all of them with the batch dimension or all without it");
+    return;
   }
   if (hints.batching && engine_max == 0) {
-    return absl::InternalError(fmt::format(
+    out.AddWithCode(
+        absl::StatusCode::kInternal, "input",
         "autofill failed for model '{}': model tensor shape configuration hints for dynamic batching but the "
         "underlying engine doesn't support batching.",
-        config->name()));
+        config->name());
+    return;
   }
   if (hints.any_shape && !hints.batching) {
     LOG_WARNING("The specified dimensions in model config for {} hints that batching is unavailable", config->name());
@@ -190,50 +214,60 @@ absl::Status CompleteBatch(const Hints& hints, std::int64_t engine_max, ModelCon
   if (config->max_batch_size() == 0) {
     config->set_max_batch_size(static_cast<std::int32_t>(engine_max));
   } else if (config->max_batch_size() > engine_max) {
-    return absl::InternalError(
-        fmt::format("autofill failed for model '{}': configuration specified max-batch {} but "
-                    "TensorRT engine only supports max-batch {}",
-                    config->name(), config->max_batch_size(), engine_max));
+    out.AddWithCode(absl::StatusCode::kInternal, "max_batch_size",
+                    "autofill failed for model '{}': configuration specified max-batch {} but TensorRT engine only "
+                    "supports max-batch {}",
+                    config->name(), config->max_batch_size(), engine_max)
+        .Says(fmt::format("{}", config->max_batch_size()), fmt::format("at most {}, as the plan has", engine_max))
+        .SetTo(fmt::format("{}", engine_max));
+    return;
   }
   if (engine_max > 1 && !config->has_sequence_batching() && !config->has_dynamic_batching()) {
     config->mutable_dynamic_batching();
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
-void TrtFindings::Add(absl::StatusCode code, std::string text) {
-  if (texts_.empty()) code_ = code;
-  if (std::find(texts_.begin(), texts_.end(), text) == texts_.end()) texts_.push_back(std::move(text));
-}
-
-absl::Status TrtFindings::Status() const {
-  if (texts_.empty()) return absl::OkStatus();
-  return absl::Status(code_, fmt::format("{}", fmt::join(texts_, "; also: ")));
+void ExplainTensorName(const TrtIo& io, const ModelConfig& config, bool input, const std::string& name,
+                       Finding& finding) {
+  const auto declared = [&](const std::string& tensor) {
+    const auto same = [&](const auto& given) { return given.name() == tensor; };
+    return std::any_of(config.input().begin(), config.input().end(), same) ||
+           std::any_of(config.output().begin(), config.output().end(), same);
+  };
+  std::vector<std::string_view> free;
+  for (const TrtTensor& tensor : io.tensors) {
+    if (tensor.input == input && !declared(tensor.name)) free.push_back(tensor.name);
+  }
+  finding.Says(fmt::format("'{}'", name), "one of the plan's: " + io.Names(input));
+  const std::string_view nearest = free.size() == 1 ? free.front() : NearestName(name, free);
+  if (!nearest.empty()) finding.SetTo(QuotedText(nearest));
 }
 
 absl::Status CheckBeforeLoad(const ModelConfig& config) {
-  TrtFindings out;
-  CheckInputsBefore(config, &out);
+  Findings out;
+  CheckInputsBefore(config, out);
   if (const std::string* strategy = Parameter(config, "execution_context_allocation_strategy")) {
     if (*strategy != "STATIC" && *strategy != "ON_PROFILE_CHANGE") {
-      out.Invalid(
-          fmt::format("Invalid value for 'execution_context_allocation_strategy': '{}' for model instance '{}'. "
-                      "Supported values are 'STATIC' and 'ON_PROFILE_CHANGE'.",
-                      *strategy, config.name()));
+      out.Add("parameters[execution_context_allocation_strategy]",
+              "Invalid value for 'execution_context_allocation_strategy': '{}' for model instance '{}'. Supported "
+              "values are 'STATIC' and 'ON_PROFILE_CHANGE'.",
+              *strategy, config.name())
+          .Says(fmt::format("'{}'", *strategy), "'STATIC' or 'ON_PROFILE_CHANGE'");
     } else {
       LOG_INFO("'execution_context_allocation_strategy' set to '{}' for model instance '{}'", *strategy, config.name());
     }
   }
   if (const std::string* multi = Parameter(config, "enable_multi_device"); multi != nullptr && *multi == "true") {
-    out.Add(absl::StatusCode::kUnimplemented,
-            fmt::format("unable to load model '{}': TensorRT Multi-Device (enable_multi_device) is not something that "
-                        "this server does",
-                        config.name()));
+    out.AddWithCode(absl::StatusCode::kUnimplemented, "parameters[enable_multi_device]",
+                    "unable to load model '{}': TensorRT Multi-Device (enable_multi_device) is not something that this "
+                    "server does",
+                    config.name())
+        .Says("true", "false");
   }
-  CheckDevices(config, &out);
-  return out.Status();
+  CheckDevices(config, out);
+  return StatusOf(out.list());
 }
 
 std::vector<int> ProfilesOf(const ModelInstanceGroup& group) {
@@ -251,33 +285,35 @@ std::vector<std::string> ServerFedInputs(const ModelConfig& config) {
 }
 
 absl::Status CompleteTrtConfig(const TrtIo& io, ModelConfig* config) {
-  TrtFindings out;
+  Findings out;
   Hints hints;
-  for (const auto& input : config->input()) ReadHint(io, input, true, &hints, &out);
-  for (const auto& output : config->output()) ReadHint(io, output, false, &hints, &out);
-  if (!out.empty()) return out.Status();
-
+  for (int i = 0; i < config->input_size(); ++i) ReadHint(io, *config, config->input(i), true, i, &hints, out);
+  for (int i = 0; i < config->output_size(); ++i) ReadHint(io, *config, config->output(i), false, i, &hints, out);
   std::set<int> profiles;
-  for (const ModelInstanceGroup& group : config->instance_group()) {
-    for (const int profile : ProfilesOf(group)) {
-      if (profile >= io.profiles) {
-        return absl::InternalError(
-            fmt::format("unable to autofill for '{}', configuration specified invalid profile {} "
-                        ". Number of profiles supported by TensorRT engine: {}",
-                        config->name(), profile, io.profiles));
+  for (int g = 0; g < config->instance_group_size(); ++g) {
+    for (const int profile : ProfilesOf(config->instance_group(g))) {
+      if (profile < io.profiles) {
+        profiles.insert(profile);
+        continue;
       }
-      profiles.insert(profile);
+      out.AddWithCode(absl::StatusCode::kInternal, fmt::format("instance_group[{}].profile", g),
+                      "unable to autofill for '{}', configuration specified invalid profile {} . Number of profiles "
+                      "supported by TensorRT engine: {}",
+                      config->name(), profile, io.profiles)
+          .Says(fmt::format("{}", profile), fmt::format("0 to {}", io.profiles - 1));
     }
   }
+  if (!out.empty()) return StatusOf(out.list());
   if (profiles.empty()) profiles.insert(0);
   std::int64_t engine_max = EngineMaxBatch(io, profiles);
   if (!hints.batching && config->max_batch_size() == 0 && !LooksBatched(io)) engine_max = 0;
-  RETURN_IF_ERROR(CompleteBatch(hints, engine_max, config));
+  CompleteBatch(hints, engine_max, out, config);
+  if (!out.empty()) return StatusOf(out.list());
 
   const bool batching = config->max_batch_size() > 0;
-  FillTensors(io, true, batching, &out, config->mutable_input());
-  FillTensors(io, false, batching, &out, config->mutable_output());
-  return out.Status();
+  FillTensors(io, true, batching, out, config->mutable_input());
+  FillTensors(io, false, batching, out, config->mutable_output());
+  return StatusOf(out.list());
 }
 
 }  // namespace tidemark

@@ -1,5 +1,6 @@
 #include "backends/tensorrt/trt_config.h"
 
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,11 +12,13 @@
 #include "backends/tensorrt/trt_graph_spec.h"
 #include "base/status.h"
 #include "google/protobuf/text_format.h"
+#include "repository/config_edit.h"
 
 namespace tidemark {
 namespace {
 
 using inference::ModelConfig;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TrtTensor Tensor(std::string name, bool input, Shape dims, Shape min = {}, Shape opt = {}, Shape max = {}) {
@@ -44,14 +47,27 @@ ModelConfig Config(const std::string& text) {
   return config;
 }
 
+std::vector<Finding> FindingsIn(const TrtIo& io, const std::string& text) {
+  return CheckTrtConfig(io, Config(text), 0, "I");
+}
+// Triton's texts.
 std::string Check(const TrtIo& io, const std::string& text) {
-  const ModelConfig config = Config(text);
-  return std::string(MessageOf(CheckTrtConfig(io, config, config.instance_group(0), "I")));
+  std::vector<std::string> texts;
+  for (const Finding& finding : FindingsIn(io, text)) texts.push_back(finding.message);
+  return fmt::format("{}", fmt::join(texts, "; also: "));
+}
+// "FIELD: found X, expected Y; write: …" of each.
+std::vector<std::string> Repairs(const TrtIo& io, const std::string& text) {
+  std::vector<std::string> lines;
+  for (const Finding& finding : FindingsIn(io, text)) {
+    lines.push_back(PlaceAndFault(finding) + "; write: " + SuggestionOf(finding));
+  }
+  return lines;
 }
 
 std::string Complete(const TrtIo& io, const std::string& text, ModelConfig* config) {
   *config = Config(text);
-  return std::string(MessageOf(CompleteTrtConfig(io, config)));
+  return HeadOf(CompleteTrtConfig(io, config));
 }
 
 const char kGood[] = R"(max_batch_size: 8 input { name: "INPUT" data_type: TYPE_FP32 dims: 16 }
@@ -72,6 +88,39 @@ TEST(TrtConfigTest, EveryFindingIsReportedInTritonsWords) {
             "specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit "
             "tensor shape, making complete shape [-1,7]); also: "
             "unexpected datatype TYPE_FP32 for inference output 'OUTPUT', expecting TYPE_INT32 for I");
+}
+
+TEST(TrtConfigTest, FindingsHaveAPlaceWhatWasFoundWhatIsExpectedAndARepair) {
+  EXPECT_THAT(
+      Repairs(Batched(), R"(max_batch_size: 8
+        input { name: "INPVT" data_type: TYPE_FP32 dims: 16 }
+        output { name: "OUTPUT" data_type: TYPE_INT32 dims: 7 is_shape_tensor: true })"),
+      ElementsAre(
+          "input[0].name: found 'INPVT', expected one of the plan's: INPUT; write: name: \"INPUT\"",
+          "output[0].is_shape_tensor: found true, expected false, as the plan has; write: is_shape_tensor: false",
+          "output[0].data_type: found TYPE_INT32, expected TYPE_FP32, as the plan has; write: data_type: TYPE_FP32",
+          "output[0].dims: found [ 7 ], expected [ 16 ], as the plan has behind the batch dimension; write: dims: "
+          "[ 16 ]",
+          "input[1]: found nothing, expected the plan's input 'INPUT'; write: "));
+  EXPECT_THAT(Repairs(Batched(), R"(max_batch_size: 8 output { name: "OUTPUT" data_type: TYPE_FP32 dims: 16 })"),
+              ElementsAre("input[0]: found nothing, expected the plan's input 'INPUT'; write: input { name: \"INPUT\" "
+                          "data_type: TYPE_FP32 dims: [ 16 ] }"));
+  EXPECT_THAT(
+      Repairs(Batched(), R"(input { name: "INPUT" data_type: TYPE_FP32 dims: [ 65, 16 ] }
+                                    output { name: "OUTPUT" data_type: TYPE_FP32 dims: [ -1, 16 ] })"),
+      ElementsAre("input[0].dims: found [ 65, 16 ], expected 1 to 64 where there is 65, as optimization profile 0 "
+                  "has; write: dims: [ 64, 16 ]"));
+}
+
+TEST(TrtConfigTest, TheRepairsMakeTheConfigurationFit) {
+  const char bad[] = R"(max_batch_size: 8 input { name: "INPVT" data_type: TYPE_FP16 dims: 16 }
+                        output { name: "OUTPUT" data_type: TYPE_FP32 dims: 7 })";
+  std::string text = bad;
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<Finding> findings = FindingsIn(Batched(), text);
+    text = ApplyEdits(text, ConfigPlaces(text).EditsFor(findings));
+  }
+  EXPECT_EQ(Check(Batched(), text), "") << text;
 }
 
 TEST(TrtConfigTest, ShapesWithoutBatching) {

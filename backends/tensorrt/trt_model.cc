@@ -6,6 +6,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "backends/tensorrt/plan_header.h"
 #include "backends/tensorrt/trt_config.h"
+#include "backends/tensorrt/trt_graph_spec.h"
 #include "backends/tensorrt/trt_instance.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -37,7 +38,8 @@ absl::StatusOr<std::unique_ptr<TrtModel>> TrtModel::Create(TrtLibraries& librari
   }
   if (artifact.auto_complete) {
     const DeviceId first = given.instance_group(0).gpus(0);
-    RETURN_IF_ERROR(CompleteTrtConfig(model->engines_.at(first).io, &model->config_));
+    const TrtIo& io = model->engines_.at(first).io;
+    if (absl::Status status = CompleteTrtConfig(io, &model->config_); !status.ok()) return model->WithTypes(status, io);
   }
   RETURN_IF_ERROR(model->Check());
   return model;
@@ -75,14 +77,34 @@ absl::Status TrtModel::LoadOn(TrtLibraries& libraries, const ModelArtifact& arti
   return status;
 }
 
+// A configuration that cannot be completed may have wrong types besides, which do not depend on what is missing.
+absl::Status TrtModel::WithTypes(const absl::Status& status, const TrtIo& io) const {
+  Findings out;
+  out.Take(status);
+  for (Finding& finding : CheckTrtConfig(io, config_, 0, config_.name())) {
+    if (finding.field.ends_with(".data_type") && !finding.found.empty()) out.Append({std::move(finding)});
+  }
+  return StatusOf(out.list());
+}
+
 absl::Status TrtModel::Check() const {
-  for (const auto& group : config_.instance_group()) {
+  Findings out;
+  std::set<std::string> said;  // the same tensor is wrong for each group and each GPU: it is said once
+  for (int g = 0; g < config_.instance_group_size(); ++g) {
+    const inference::ModelInstanceGroup& group = config_.instance_group(g);
     const std::vector<std::string> names = InstanceNames(group);
     for (const DeviceId device : group.gpus()) {
-      RETURN_IF_ERROR(CheckTrtConfig(engines_.at(device).io, config_, group, names.empty() ? group.name() : names[0]));
+      std::vector<Finding> found =
+          CheckTrtConfig(engines_.at(device).io, config_, g, names.empty() ? group.name() : names[0]);
+      std::erase_if(found, [&](const Finding& finding) {
+        const std::string& what = finding.expected.empty() ? finding.message : finding.expected;
+        return !said.insert(fmt::format("{}\n{}\n{}", finding.field, finding.found, what)).second;
+      });
+      out.Append(std::move(found));
     }
   }
-  return absl::OkStatus();
+  if (config_.optimization().cuda().graphs()) out.Take(GraphSpecsOf(config_).status());
+  return StatusOf(out.list());
 }
 
 absl::StatusOr<std::unique_ptr<BackendInstance>> TrtModel::CreateInstance(Scope& scope,

@@ -20,7 +20,7 @@ namespace tidemark {
 struct TrtSettings {
   bool host_code = false;                               // version-compatible
   std::size_t zero_copy_bytes = std::size_t{64} << 10;  // tensors of an instance, together, that stay on the host
-  std::size_t staging_bytes = std::size_t{16} << 20;    // page-locked memory of an instance for copies
+  std::size_t staging_bytes = std::size_t{8} << 20;     // page-locked memory of an instance for copies
 };
 
 // One loaded plan: an engine on each GPU that the instance groups name, which the instances there share, so that the
@@ -38,6 +38,7 @@ class TrtModel final : public BackendModel {
       : gpus_(gpus), settings_(settings), config_(config) {}
 
   const inference::ModelConfig& config() const override { return config_; }
+  bool takes_device_memory() const override { return true; }
   absl::StatusOr<std::unique_ptr<BackendInstance>> CreateInstance(Scope& scope,
                                                                   const inference::ModelInstanceGroup& group,
                                                                   std::string_view name, DeviceId device) override;
@@ -53,6 +54,7 @@ class TrtModel final : public BackendModel {
 
   absl::Status LoadOn(TrtLibraries& libraries, const ModelArtifact& artifact, Scope& scope, DeviceId device);
   absl::Status Check() const;
+  absl::Status WithTypes(const absl::Status& status, const TrtIo& io) const;
 
   Gpus& gpus_;
   const TrtSettings settings_;
