@@ -13,10 +13,12 @@ absl::StatusOr<std::unique_ptr<TrtCopier>> TrtCopier::Create(Gpus& gpus, Scope& 
   auto copier = std::make_unique<TrtCopier>(Private(), gpus, device, stream, options);
   if (!options.stage_in && !options.stage_out) return copier;
   constexpr std::size_t kPage = 4096;
-  copier->chunk_bytes_ = (options.staging_bytes / kChunks + kPage - 1) / kPage * kPage;
+  const std::size_t chunks = std::clamp<std::size_t>(options.staging_bytes / kSmallChunkBytes, 2, kMostChunks);
+  copier->chunk_count_ = chunks;
+  copier->chunk_bytes_ = (options.staging_bytes / chunks + kPage - 1) / kPage * kPage;
   ASSIGN_OR_RETURN(const PinnedMemory ring,
-                   gpus.AllocatePinned(scope, device, copier->chunk_bytes_ * kChunks, "staging"));
-  for (std::size_t i = 0; i < kChunks; ++i) {
+                   gpus.AllocatePinned(scope, device, copier->chunk_bytes_ * chunks, "staging"));
+  for (std::size_t i = 0; i < chunks; ++i) {
     Chunk& chunk = copier->chunks_[i];
     chunk.data = ring.data + i * copier->chunk_bytes_;
     chunk.parts.reserve(16);
@@ -28,7 +30,7 @@ absl::StatusOr<std::unique_ptr<TrtCopier>> TrtCopier::Create(Gpus& gpus, Scope& 
 
 absl::StatusOr<TrtCopier::Chunk*> TrtCopier::Take() {
   Chunk& chunk = chunks_[next_];
-  next_ = (next_ + 1) % kChunks;
+  next_ = (next_ + 1) % chunk_count_;
   RETURN_IF_ERROR(Empty(chunk));
   return &chunk;
 }
@@ -128,9 +130,9 @@ absl::Status TrtCopier::Out(cuda::Pointer from, std::span<const Piece> pieces) {
 
 absl::Status TrtCopier::Drain() {
   absl::Status status;
-  for (std::size_t i = 0; i < kChunks; ++i) {
+  for (std::size_t i = 0; i < chunk_count_; ++i) {
     // From the oldest on, so that the bus works while the CPU copies.
-    const absl::Status emptied = Empty(chunks_[(next_ + i) % kChunks]);
+    const absl::Status emptied = Empty(chunks_[(next_ + i) % chunk_count_]);
     if (status.ok()) status = emptied;
   }
   return status;

@@ -41,6 +41,7 @@ class TrtCopier {
   struct Piece {
     std::byte* to = nullptr;  // null: not wanted
     std::size_t bytes = 0;
+    bool on_device = false;  // `to` is memory of the GPU: not a piece for Out
   };
   absl::Status Out(cuda::Pointer from, std::span<const Piece> pieces);
   // Waits for the copies of Out and puts the last chunks where they belong. Called after everything of one execution,
@@ -48,7 +49,10 @@ class TrtCopier {
   absl::Status Drain();
 
  private:
-  static constexpr std::size_t kChunks = 4;
+  // A chunk stays in the processor's cache between the copy by the CPU and that over the bus; many small copies over the
+  // bus would cost more than they bring.
+  static constexpr std::size_t kMostChunks = 8;
+  static constexpr std::size_t kSmallChunkBytes = std::size_t{256} << 10;
   struct Part {
     std::byte* to = nullptr;
     std::size_t bytes = 0;
@@ -70,7 +74,8 @@ class TrtCopier {
   const cuda::Stream stream_;
   const Options options_;
   std::size_t chunk_bytes_ = 0;
-  std::array<Chunk, kChunks> chunks_;
+  std::size_t chunk_count_ = 1;
+  std::array<Chunk, kMostChunks> chunks_;
   std::size_t next_ = 0;
 };
 

@@ -26,6 +26,8 @@ absl::Status StillWanted(const Execution& request) {
   return absl::OkStatus();
 }
 
+cuda::Pointer ToPointer(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
 std::int64_t ValueAt(const TrtTensor& tensor, const std::byte* data, std::size_t index) {
   if (tensor.type == nv::DataType::kInt64) {
     std::int64_t value = 0;
@@ -375,23 +377,50 @@ absl::Status TrtInstance::CheckBytes(const Batch& batch) const {
   return absl::OkStatus();
 }
 
+absl::Status TrtInstance::CopyInput(const Batch& batch, const Binding& binding) {
+  absl::InlinedVector<std::span<const std::byte>, 16> pieces;  // of the host, one behind the other
+  cuda::Pointer to = binding.address;                          // where `pieces` go
+  std::size_t offset = 0;
+  std::size_t waiting = 0;  // bytes of `pieces`
+  const auto flush = [&]() -> absl::Status {
+    absl::Status status;
+    if (!pieces.empty()) status = copier_->In(to, {pieces.data(), pieces.size()});
+    to += waiting;
+    waiting = 0;
+    pieces.clear();
+    return status;
+  };
+  for (const Execution* request : batch.requests) {
+    const InputTensor& input = *InputOf(*request, binding);
+    const std::size_t bytes = input.data.size();
+    if (bytes == 0) continue;
+    if (input.device != kHost) {
+      RETURN_IF_ERROR(flush());
+      const cuda::Pointer from = ToPointer(input.data.data());
+      const cuda::Result copied = binding.host != nullptr
+                                      ? gpus_.api().copy_to_host(binding.host + offset, from, bytes, stream_.stream)
+                                      : gpus_.api().copy_on_device(to, from, bytes, stream_.stream);
+      RETURN_IF_ERROR(gpus_.Check(device_, copied, "copy an input that lies on the GPU"));
+      if (binding.tensor->host) {  // the library itself reads it, when the execution is enqueued
+        RETURN_IF_ERROR(gpus_.Check(device_, gpus_.api().synchronize_stream(stream_.stream), "wait for an input"));
+      }
+      to += bytes;
+    } else if (binding.host != nullptr) {
+      std::memcpy(binding.host + offset, input.data.data(), bytes);
+    } else {
+      pieces.push_back(input.data);
+      waiting += bytes;
+    }
+    offset += bytes;
+  }
+  return flush();
+}
+
 absl::Status TrtInstance::CopyInputs(const Batch& batch) {
-  absl::InlinedVector<std::span<const std::byte>, 16> pieces;
   for (const std::size_t i : inputs_) {
     const Binding& binding = bindings_[i];
     if (binding.tensor->shape && binding.host != nullptr && binding.tensor->host) continue;  // FillShapeInputs did it
-    if (binding.host != nullptr) {
-      std::byte* to = binding.host;
-      for (const Execution* request : batch.requests) {
-        const std::span<const std::byte> data = InputOf(*request, binding)->data;
-        if (!data.empty()) std::memcpy(to, data.data(), data.size());
-        to += data.size();
-      }
-      continue;
-    }
-    pieces.clear();
-    for (const Execution* request : batch.requests) pieces.push_back(InputOf(*request, binding)->data);
-    RETURN_IF_ERROR(copier_->In(binding.address, {pieces.data(), pieces.size()}));
+    RETURN_IF_ERROR(CopyInput(batch, binding));
   }
   return absl::OkStatus();
 }
@@ -441,14 +470,15 @@ absl::Status TrtInstance::MakeOutputs(const Batch& batch, std::size_t index, con
       return absl::InternalError(fmt::format("unable to calculate size for output '{}' of shape {} for {}",
                                              binding.tensor->name, ShapeText(AsSpan(mine)), name_));
     }
-    TrtCopier::Piece piece{nullptr, static_cast<std::size_t>(bytes)};
+    TrtCopier::Piece piece{nullptr, static_cast<std::size_t>(bytes), false};
     total += piece.bytes;
     const auto config_index = static_cast<std::size_t>(binding.config_index);
     if (request.status.ok() && request.outputs->Wants(config_index)) {
-      const absl::StatusOr<std::span<std::byte>> target =
-          request.outputs->Allocate(config_index, type, AsSpan(mine), piece.bytes);
+      const absl::StatusOr<OutputSink::Memory> target =
+          request.outputs->AllocateOn(device_, config_index, type, AsSpan(mine), piece.bytes);
       if (target.ok()) {
-        piece.to = target->data();
+        piece.to = target->bytes.data();
+        piece.on_device = target->device != kHost;
       } else {
         request.status = target.status();
       }
@@ -462,12 +492,41 @@ absl::Status TrtInstance::MakeOutputs(const Batch& batch, std::size_t index, con
   return absl::OkStatus();
 }
 
+// Pieces on the device go there on the stream, the others through the copier; of memory that the host reaches, the host
+// takes its pieces later by itself.
+absl::Status TrtInstance::Fetch(cuda::Pointer from, const std::byte* host, std::span<const TrtCopier::Piece> pieces) {
+  std::size_t begin = 0;  // of the pieces for the copier
+  cuda::Pointer at = from;
+  const auto flush = [&](std::size_t end) -> absl::Status {
+    if (host != nullptr || begin == end) return absl::OkStatus();
+    return copier_->Out(from, pieces.subspan(begin, end - begin));
+  };
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const TrtCopier::Piece& piece = pieces[i];
+    if (piece.on_device) {
+      RETURN_IF_ERROR(flush(i));
+      begin = i + 1;
+      from = at + piece.bytes;
+      if (piece.bytes > 0) {
+        device_copies_ = true;
+        const cuda::Pointer to = ToPointer(piece.to);
+        const cuda::Result copied = host != nullptr ? gpus_.api().copy_to_device(to, host, piece.bytes, stream_.stream)
+                                                    : gpus_.api().copy_on_device(to, at, piece.bytes, stream_.stream);
+        RETURN_IF_ERROR(gpus_.Check(device_, copied, "copy an output to where the client wants it on the GPU"));
+      }
+    }
+    at += piece.bytes;
+    if (host != nullptr) host += piece.bytes;
+  }
+  return flush(pieces.size());
+}
+
 absl::Status TrtInstance::StartOutputs(const Batch& batch) {
   for (const std::size_t i : outputs_) {
     const Binding& binding = bindings_[i];
     if (binding.grows != nullptr) continue;
     RETURN_IF_ERROR(MakeOutputs(batch, i, (*batch.shapes)[i]));
-    if (binding.host == nullptr) RETURN_IF_ERROR(copier_->Out(binding.address, targets_[i]));
+    RETURN_IF_ERROR(Fetch(binding.address, binding.host, targets_[i]));
   }
   return absl::OkStatus();
 }
@@ -477,11 +536,11 @@ absl::Status TrtInstance::FinishOutputs(const Batch& batch) {
     const Binding& binding = bindings_[i];
     if (binding.grows != nullptr) {
       RETURN_IF_ERROR(MakeOutputs(batch, i, nv::ToShape(binding.grows->shape())));
-      RETURN_IF_ERROR(copier_->Out(binding.grows->address(), targets_[i]));
+      RETURN_IF_ERROR(Fetch(binding.grows->address(), nullptr, targets_[i]));
     } else if (binding.host != nullptr) {
       const std::byte* from = binding.host;
       for (const TrtCopier::Piece& piece : targets_[i]) {
-        if (piece.to != nullptr) std::memcpy(piece.to, from, piece.bytes);
+        if (piece.to != nullptr && !piece.on_device) std::memcpy(piece.to, from, piece.bytes);
         from += piece.bytes;
       }
     }
@@ -503,6 +562,7 @@ absl::Status TrtInstance::Wait() {
 
 absl::Status TrtInstance::TryBatch(Batch& batch, bool* again) {
   *again = true;
+  device_copies_ = false;
   FillShapeInputs(batch);
   std::vector<Shape>& shapes = WantedShapes(batch);
   RETURN_IF_ERROR(ChooseProfile(batch, shapes));
@@ -524,11 +584,11 @@ absl::Status TrtInstance::TryBatch(Batch& batch, bool* again) {
     const std::int64_t end = NowNanos();
     for (Execution* request : batch.requests) request->infer_end_nanos = end;
     if (status.ok()) status = FinishOutputs(batch);
-    if (status.ok() && copier_ == nullptr) return status;
+    if (status.ok() && copier_ == nullptr && !device_copies_) return status;
   }
   // Copies are on their way, or something went wrong: nothing may be in use any more when this returns.
   const absl::Status idle =
-      status.ok() && copier_->stages_out()
+      status.ok() && !device_copies_ && copier_->stages_out()
           ? absl::OkStatus()
           : gpus_.Check(device_, gpus_.api().synchronize_stream(stream_.stream), "wait for an execution");
   const absl::Status drained = copier_ != nullptr ? copier_->Drain() : absl::OkStatus();

@@ -6,6 +6,7 @@
 
 #include "backends/tensorrt/trt_config.h"
 #include "backends/tensorrt/trt_graph_spec.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 
@@ -59,6 +60,7 @@ absl::Status TrtInstance::Health() const {
 }
 
 absl::Status TrtInstance::Open(const inference::ModelInstanceGroup& group) {
+  const std::int64_t start = NowNanos();
   RETURN_IF_ERROR(gpus_.Use(device_));
   spin_ = config_.optimization().cuda().busy_wait_events();
   auto priority = StreamPriority::kDefault;
@@ -88,12 +90,19 @@ absl::Status TrtInstance::Open(const inference::ModelInstanceGroup& group) {
     }
     bindings_.push_back(std::move(binding));
   }
+  const std::int64_t streams = NowNanos();
   RETURN_IF_ERROR(MakeContexts(group));
+  const std::int64_t contexts = NowNanos();
   RETURN_IF_ERROR(MakeContextMemory());
   RETURN_IF_ERROR(SizeBindings());
+  const std::int64_t sizes = NowNanos();
   RETURN_IF_ERROR(MakeBuffers());
   RETURN_IF_ERROR(BindBuffers());
+  const std::int64_t buffers = NowNanos();
   RETURN_IF_ERROR(CaptureGraphs());
+  LOG_VERBOSE(1, "timing of an instance: stream {} us, contexts {} us, sizes {} us, buffers {} us, graphs {} us",
+              (streams - start) / 1000, (contexts - streams) / 1000, (sizes - contexts) / 1000,
+              (buffers - sizes) / 1000, (NowNanos() - buffers) / 1000);
   std::string profiles;
   for (const Profile& profile : profiles_) profiles += fmt::format(" {}[{}];", profile.index, profile.index);
   if (group.profile().empty()) profiles = " default[0];";

@@ -26,7 +26,8 @@ namespace tidemark {
 // size that configuration and profiles allow, and (optimization.cuda.graphs) captured graphs. All of it is taken in
 // Create, on the instance's scope; an execution takes nothing, unless an output turns out larger than was foreseen.
 //
-// Small tensors (all of the instance's together up to `zero_copy_bytes`) lie in page-locked host memory that the GPU
+// Tensors that a client keeps in memory of the same GPU are copied there, on the instance's stream, and never pass the
+// host. Small tensors (all of the instance's together up to `zero_copy_bytes`) lie in page-locked host memory that the GPU
 // reads and writes itself: no copies. Others are staged through page-locked memory in chunks, so that the copy by the CPU
 // and that over the bus overlap.
 //
@@ -117,9 +118,12 @@ class TrtInstance final : public BackendInstance {
   void FillShapeInputs(const Batch& batch);
   absl::Status CheckBytes(const Batch& batch) const;
   absl::Status CopyInputs(const Batch& batch);
+  absl::Status CopyInput(const Batch& batch, const Binding& binding);
   absl::Status Enqueue(const Batch& batch);
   // Room for what is known before the execution; a request that gets none fails alone.
   absl::Status MakeOutputs(const Batch& batch, std::size_t index, const Shape& shape);
+  // Fetches what lies at `from` (on the host: at `host`, when that is not null) into the pieces of an output.
+  absl::Status Fetch(cuda::Pointer from, const std::byte* host, std::span<const TrtCopier::Piece> pieces);
   absl::Status StartOutputs(const Batch& batch);
   absl::Status FinishOutputs(const Batch& batch);
   absl::Status Wait();
@@ -148,7 +152,8 @@ class TrtInstance final : public BackendInstance {
   std::int64_t batch_limit_ = 1;
   std::atomic<bool> unhealthy_{false};  // the library lost its own state
 
-  std::uint64_t values_ = 1;  // counts changes of the values of shape inputs
+  bool device_copies_ = false;  // of this execution: into memory of clients, which somebody has to wait for
+  std::uint64_t values_ = 1;    // counts changes of the values of shape inputs
 
   // Scratch of an execution, kept for its memory.
   std::vector<Shape> wanted_;

@@ -66,6 +66,9 @@ class BackendModel {
                                                                           const inference::ModelInstanceGroup& group,
                                                                           std::string_view name, DeviceId device) = 0;
 
+  // True when instances take inputs that lie in the memory of their own GPU, and outputs there (OutputSink::AllocateOn).
+  virtual bool takes_device_memory() const { return false; }
+
   // Bytes on `device` that the engine keeps for reuse and would give back at Trim. Thread-safe, cheap.
   virtual std::uint64_t cached_bytes(DeviceId /*device*/) const { return 0; }
 

@@ -14,6 +14,7 @@
 #include "base/cancel.h"
 #include "base/data_type.h"
 #include "resource/buffer_pool.h"
+#include "resource/ledger.h"
 
 namespace tidemark {
 
@@ -27,6 +28,9 @@ struct InputTensor {
   DataType data_type = DataType::kInvalid;
   Shape shape;                      // complete, batch dimension included, `reshape` applied; no negative dims
   std::span<const std::byte> data;  // row-major, little-endian; BYTES in wire form (uint32 length + bytes each)
+  // Where `data` lies. A GPU (then it is not to be dereferenced) only for an instance on that GPU whose model
+  // takes_device_memory().
+  DeviceId device = kHost;
 };
 
 // Where a backend puts its outputs. Called by the thread that runs the execution.
@@ -42,6 +46,19 @@ class OutputSink {
   // complete, as the engine made it (before `reshape` is undone). Called at most once for each output of a response.
   virtual absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
                                                         std::span<const std::int64_t> shape, std::size_t bytes) = 0;
+
+  // As Allocate, for an instance on the GPU `device`: where the client wants the output in memory of that GPU it is that
+  // memory, of any alignment, else memory of the host.
+  struct Memory {
+    std::span<std::byte> bytes;
+    DeviceId device = kHost;
+  };
+  virtual absl::StatusOr<Memory> AllocateOn(DeviceId /*device*/, std::size_t index, DataType data_type,
+                                            std::span<const std::int64_t> shape, std::size_t bytes) {
+    const absl::StatusOr<std::span<std::byte>> memory = Allocate(index, data_type, shape, bytes);
+    if (!memory.ok()) return memory.status();
+    return Memory{*memory, kHost};
+  }
 
   // Decoupled models only: ends the current response, which goes to the client with the outputs allocated since the
   // last one, and begins the next. The memory of the ended response is out of bounds from here on. CANCELLED when nobody

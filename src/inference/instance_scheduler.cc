@@ -102,6 +102,7 @@ absl::Status InstanceScheduler::AddInstance(Scope& scope, BackendModel& model,
   auto instance = std::make_unique<Instance>();
   instance->name = std::string(name);
   instance->passive = group.passive();
+  instance->device = device;
   instance->scope = std::make_unique<Scope>(scope, fmt::format("instance/{}", name));
   ASSIGN_OR_RETURN(instance->backend, model.CreateInstance(*instance->scope, group, name, device));
   instance->thread_scope = std::make_unique<Scope>(*instance->scope, "thread");
@@ -330,6 +331,19 @@ void InstanceScheduler::TimerMain() {
   }
 }
 
+absl::Status InstanceScheduler::FetchInputs(const Instance& instance, ScheduledRequest& scheduled) {
+  for (InputTensor& tensor : scheduled.tensors) {
+    if (tensor.device == kHost || tensor.device == instance.device) continue;
+    std::vector<RequestInput>& inputs = scheduled.request->inputs;
+    const auto input = std::find_if(inputs.begin(), inputs.end(),
+                                    [&](const RequestInput& candidate) { return candidate.name == tensor.name; });
+    RETURN_IF_ERROR(BringToHost(buffers_, *input));
+    tensor.data = input->data;
+    tensor.device = kHost;
+  }
+  return absl::OkStatus();
+}
+
 std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
   struct Part {
     ScheduledRequest* scheduled;
@@ -345,6 +359,10 @@ std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
     InferenceRequest& request = *scheduled.request;
     if (Cancelled(request)) {
       request.response.status = absl::CancelledError("");
+      continue;
+    }
+    if (absl::Status fetched = FetchInputs(instance, scheduled); !fetched.ok()) {
+      request.response.status = std::move(fetched);
       continue;
     }
     request.times.compute_start = start;

@@ -74,6 +74,7 @@ class InstanceScheduler final : public Scheduler {
     std::string name;
     std::size_t number = 0;
     bool passive = false;
+    DeviceId device = kHost;
     std::unique_ptr<Scope> scope;
     std::unique_ptr<BackendInstance> backend;
     Batch assigned;                       // for its thread; guarded by the scheduler's mutex
@@ -99,6 +100,8 @@ class InstanceScheduler final : public Scheduler {
   void UpdateTimer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Instance* TakeIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Copies inputs that lie on another GPU than the instance's to the host.
+  absl::Status FetchInputs(const Instance& instance, ScheduledRequest& scheduled);
   // Executes, fills the responses and counts them; the instance is held by the caller.
   void Run(Instance& instance, Batch& batch);
   // The inferences that were executed; 0 when all requests had been cancelled.

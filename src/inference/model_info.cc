@@ -92,6 +92,12 @@ ModelInfo::ModelInfo(const inference::ModelConfig& config, std::int64_t version,
 const TensorInfo* ModelInfo::FindInput(std::string_view name) const { return Find(inputs_, name); }
 const TensorInfo* ModelInfo::FindOutput(std::string_view name) const { return Find(outputs_, name); }
 
+bool ModelInfo::TakesDeviceMemory(std::string_view input) const {
+  if (!takes_device_memory_ || config_.response_cache().enable() || config_.has_sequence_batching()) return false;
+  const TensorInfo* const info = FindInput(input);
+  return info != nullptr && !info->shape_tensor;
+}
+
 absl::Status ModelInfo::DeduceRaw(InferenceRequest& request) const {
   const std::string prefix = request.Prefix();
   if (inputs_.size() != 1 || request.inputs.size() != 1) {
@@ -286,6 +292,7 @@ absl::Status ModelInfo::Prepare(InferenceRequest& request, std::vector<InputTens
     tensor.data_type = info.data_type;
     tensor.shape = BackendShape(info, input.shape);
     tensor.data = input.data;
+    tensor.device = input.device();
   }
   const auto by_index = [](const InputTensor& a, const InputTensor& b) { return a.index < b.index; };
   if (!std::is_sorted(tensors.begin(), tensors.end(), by_index)) std::sort(tensors.begin(), tensors.end(), by_index);

@@ -46,6 +46,11 @@ class ModelInfo {
   const TensorInfo* FindInput(std::string_view name) const;
   const TensorInfo* FindOutput(std::string_view name) const;
 
+  // May a request's input stay in GPU memory? Said of the engine by the load, before the model is published; what the server
+  // itself looks at (shapes, sequences, cached responses) must be on the host.
+  void set_takes_device_memory(bool takes) { takes_device_memory_ = takes; }
+  bool TakesDeviceMemory(std::string_view input) const;
+
   // Checks `request` against the model in Triton's order and with its texts (config digest section 2.13), deduces a raw
   // request's tensor, and fills `tensors` (config order, reshape applied; views into the request) and `batch` (the
   // batch size, 1 for a model that does not batch). INVALID_ARGUMENT.
@@ -63,6 +68,7 @@ class ModelInfo {
   const std::string version_text_;
   std::string config_json_;
   bool decoupled_ = false;
+  bool takes_device_memory_ = false;
   std::size_t required_inputs_ = 0;
   std::vector<TensorInfo> inputs_;
   std::vector<TensorInfo> outputs_;

@@ -44,12 +44,13 @@ const RequestedOutput* ResponseSink::Asked(std::string_view name) const {
   return it != request_.outputs.end() ? &*it : nullptr;
 }
 
-// An engine may write straight into a client's region when the memory is what engines are promised: on the host, aligned,
-// and none of the request's inputs, which it may still be reading.
-bool ResponseSink::WritesInto(std::span<const std::byte> memory, DeviceId device) const {
+// An engine may write straight into a client's region when the memory is what engines are promised: on the host and
+// aligned, or on the engine's own GPU, and none of the request's inputs, which it may still be reading.
+bool ResponseSink::WritesInto(std::span<const std::byte> memory, DeviceId device, DeviceId engine) const {
   constexpr std::uintptr_t kAlignment = 64;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  if (device != kHost || begin % kAlignment != 0) return false;
+  if (device != kHost && device != engine) return false;
+  if (device == kHost && begin % kAlignment != 0) return false;
   return std::none_of(request_.inputs.begin(), request_.inputs.end(), [&](const RequestInput& input) {
     const auto other = reinterpret_cast<std::uintptr_t>(input.data.data());
     return begin < other + input.data.size() && other < begin + memory.size();
@@ -58,9 +59,16 @@ bool ResponseSink::WritesInto(std::span<const std::byte> memory, DeviceId device
 
 absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, DataType data_type,
                                                             std::span<const std::int64_t> shape, std::size_t bytes) {
+  ASSIGN_OR_RETURN(const Memory memory, AllocateOn(kHost, index, data_type, shape, bytes));
+  return memory.bytes;
+}
+
+absl::StatusOr<OutputSink::Memory> ResponseSink::AllocateOn(DeviceId device, std::size_t index, DataType data_type,
+                                                            std::span<const std::int64_t> shape, std::size_t bytes) {
   if (tensors_ != nullptr && !ClientWants(index)) {
     if (const std::optional<std::size_t> state = tensors_->StateOfOutput(index); state.has_value()) {
-      return AllocateState(*state, data_type, shape, bytes);
+      ASSIGN_OR_RETURN(const std::span<std::byte> memory, AllocateState(*state, data_type, shape, bytes));
+      return Memory{memory, kHost};
     }
   }
   const RequestedOutput* const asked = Asked(info_.outputs()[index].name);
@@ -72,7 +80,7 @@ absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, D
                     asked->name, asked->destination.bytes.size(), bytes));
   }
   const bool in_place =
-      shared && !IsState(index) && WritesInto(asked->destination.bytes.first(bytes), asked->destination.device);
+      shared && !IsState(index) && WritesInto(asked->destination.bytes.first(bytes), asked->destination.device, device);
   Buffer buffer;
   if (!in_place) {
     ASSIGN_OR_RETURN(buffer, buffers_.Allocate(bytes));
@@ -86,7 +94,8 @@ absl::StatusOr<std::span<std::byte>> ResponseSink::Allocate(std::size_t index, D
   output.shape = ClientShape(info, shape);
   output.data = std::move(buffer);
   output.shared = shared;
-  return in_place ? asked->destination.bytes.first(bytes) : output.data.bytes();
+  if (in_place) return Memory{asked->destination.bytes.first(bytes), asked->destination.device};
+  return Memory{output.data.bytes(), kHost};
 }
 
 // Puts what was made elsewhere into the client's regions. After this the outputs that lie there have no data of their own.

@@ -25,6 +25,8 @@ class ResponseSink : public OutputSink {
   bool Wants(std::size_t index) const override;
   absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
                                                 std::span<const std::int64_t> shape, std::size_t bytes) override;
+  absl::StatusOr<Memory> AllocateOn(DeviceId device, std::size_t index, DataType data_type,
+                                    std::span<const std::int64_t> shape, std::size_t bytes) override;
   absl::Status Send() override;
 
   // The execution makes states of a sequence as well: they go there instead of to the client. Both outlive the sink.
@@ -44,7 +46,7 @@ class ResponseSink : public OutputSink {
   Shape ClientShape(const TensorInfo& info, std::span<const std::int64_t> shape) const;
   // What the request says of that output; null when it named none.
   const RequestedOutput* Asked(std::string_view name) const;
-  bool WritesInto(std::span<const std::byte> memory, DeviceId device) const;
+  bool WritesInto(std::span<const std::byte> memory, DeviceId device, DeviceId engine) const;
   absl::Status FillRegions();
   absl::Status FinishResponse(const absl::Status& status);
   // Sorts the outputs as the client named them; `complete`: all of them must be there.

@@ -39,8 +39,9 @@ void InferenceRequest::Clear() {
   model_->Reset();
 }
 
-absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& input) {
-  if (lease.device == kHost && input.data_type != DataType::kBytes) {
+absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, InferenceRequest& request, RequestInput& input) {
+  const bool here = lease.device == kHost || (request.model() && request.model()->info().TakesDeviceMemory(input.name));
+  if (here && input.data_type != DataType::kBytes) {
     input.data = lease.bytes;
     input.region = std::move(lease);
     return absl::OkStatus();
@@ -51,10 +52,25 @@ absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& 
   return lease.region->Check();
 }
 
+absl::Status BringToHost(BufferPool& pool, RequestInput& input) {
+  if (input.device() == kHost) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Buffer host, pool.Allocate(input.data.size()));
+  RETURN_IF_ERROR(input.region.region->Read(input.data, host.bytes()));
+  input.owned = std::move(host);
+  input.data = input.owned.bytes();
+  return absl::OkStatus();
+}
+
 void TraceStart(InferenceRequest& request) {
   if (request.trace == nullptr) return;
   for (const RequestInput& input : request.inputs) {
-    request.trace->AddTensor("TENSOR_QUEUE_INPUT", input.name, input.data_type, AsSpan(input.shape), input.data);
+    if (input.device() == kHost) {
+      request.trace->AddTensor("TENSOR_QUEUE_INPUT", input.name, input.data_type, AsSpan(input.shape), input.data);
+      continue;
+    }
+    std::vector<std::byte> copy(input.data.size());
+    if (!input.region.region->Read(input.data, copy).ok()) continue;
+    request.trace->AddTensor("TENSOR_QUEUE_INPUT", input.name, input.data_type, AsSpan(input.shape), copy);
   }
 }
 

@@ -22,7 +22,8 @@ namespace tidemark {
 
 class ModelHandle;
 
-// One input as the client sent it. `data` points into InferenceRequest::body, into `owned`, or into `region`.
+// One input as the client sent it. `data` points into InferenceRequest::body, into `owned`, or into `region`, which may be
+// memory of a GPU.
 struct RequestInput {
   std::string name;
   DataType data_type = DataType::kInvalid;
@@ -30,6 +31,9 @@ struct RequestInput {
   std::span<const std::byte> data;  // row-major, little-endian; BYTES in wire form
   Buffer owned;                     // memory of `data` when the front end converted it (JSON)
   SharedMemoryLease region;         // where the client put it; set by LendInput
+
+  // Where `data` lies: to be dereferenced only where that is kHost.
+  DeviceId device() const { return owned.empty() ? region.device : kHost; }
 };
 
 // One output that the client named. `binary` and `classification` are the front end's business and pass through.
@@ -112,10 +116,14 @@ class InferenceRequest {
   std::unique_ptr<ModelHandle> model_;
 };
 
-// Gives `input`, whose data type is set, the bytes of a lease: where they are, without a copy, unless that is not safe or
-// not possible. Strings are copied, because a client could change their lengths after they were checked; memory of a
-// device is, because engines read inputs on the host. INVALID_ARGUMENT, RESOURCE_EXHAUSTED when the pool is empty.
-absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, RequestInput& input);
+// Gives `input` of `request`, whose name and data type are set, the bytes of a lease: where they are, without a copy, unless
+// that is not safe or not possible. Strings are copied, because a client could change their lengths after they were
+// checked; memory of a device is, unless the request's model takes it. INVALID_ARGUMENT, RESOURCE_EXHAUSTED when the pool
+// is empty.
+absl::Status LendInput(SharedMemoryLease lease, BufferPool& pool, InferenceRequest& request, RequestInput& input);
+
+// Copies an input that lies on a device to memory of the host; nothing for one that is there.
+absl::Status BringToHost(BufferPool& pool, RequestInput& input);
 
 // For a traced request: what is known before Submit (inputs), and at its completion (times, outputs). Whoever submits and
 // gets `on_complete` calls them: the front ends, and ensembles for their steps (RequestTrace::MakeChild).

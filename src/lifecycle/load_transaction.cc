@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "lifecycle/warmup.h"
@@ -91,10 +92,15 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::Run() {
 
 absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
   if (IsEnsemble(source_.config)) return RunEnsemble();
+  const std::int64_t start = NowNanos();
   RETURN_IF_ERROR(Resolve());
   RETURN_IF_ERROR(Reserve());
+  const std::int64_t reserved = NowNanos();
   RETURN_IF_ERROR(Initialise());
+  const std::int64_t initialised = NowNanos();
   RETURN_IF_ERROR(WarmUp());
+  LOG_VERBOSE(1, "timing of a load: admission {} us, model and instances {} us, warm-up {} us",
+              (reserved - start) / 1000, (initialised - reserved) / 1000, (NowNanos() - initialised) / 1000);
   if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("after the warm-up");
   model_.scheduler = std::move(scheduler_);
   if (parts_.statistics != nullptr) {
@@ -184,6 +190,7 @@ absl::Status LoadTransaction::Validate() {
   }
   RETURN_IF_ERROR(StatusOf(findings.list()));
   model_.info = std::make_unique<ModelInfo>(completed, version_, labels);
+  model_.info->set_takes_device_memory(model_.backend_model->takes_device_memory());
   return absl::OkStatus();
 }
 

@@ -337,7 +337,7 @@ class Decoder {
                        input.name, envelope_.model_name);
       }
       ASSIGN_OR_RETURN(SharedMemoryLease lease, FindRegion(tensor));
-      return LendInput(std::move(lease), pool_, input);
+      return LendInput(std::move(lease), pool_, request_, input);
     }
     if (contents) {
       if (!raw_.empty()) {

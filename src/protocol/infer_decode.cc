@@ -382,7 +382,7 @@ class InferReader {
     RETURN_IF_ERROR(CheckSource(facts));
     if (facts.parameters.has_region) {
       ASSIGN_OR_RETURN(SharedMemoryLease lease, FindRegion(facts.parameters));
-      return LendInput(std::move(lease), pool_, input);
+      return LendInput(std::move(lease), pool_, request_, input);
     }
     if (facts.data_later != nullptr) {
       const char* const behind = cursor_.position();

@@ -33,6 +33,13 @@ class CollectingSink final : public OutputSink {
     data[index].resize(bytes);
     return std::span<std::byte>(data[index]);
   }
+  absl::StatusOr<Memory> AllocateOn(DeviceId device, std::size_t index, DataType data_type,
+                                    std::span<const std::int64_t> shape, std::size_t bytes) override {
+    ASSIGN_OR_RETURN(const std::span<std::byte> host, Allocate(index, data_type, shape, bytes));
+    const auto target = on_device.find(index);
+    if (target == on_device.end() || target->second.device != device) return Memory{host, kHost};
+    return Memory{target->second.bytes.first(bytes), device};
+  }
   template <typename T>
   std::vector<T> Values(std::size_t index) {
     std::vector<T> values(data[index].size() / sizeof(T));
@@ -46,6 +53,7 @@ class CollectingSink final : public OutputSink {
   std::map<std::size_t, Shape> shapes;
   std::map<std::size_t, std::vector<std::byte>> data;
   std::map<std::size_t, bool> unwanted;
+  std::map<std::size_t, Memory> on_device;  // where a client wants it
 };
 
 // One request with its memory.
@@ -61,6 +69,16 @@ struct TestRequest {
     execution.parameters = &parameters;
     return *this;
   }
+  // One that lies on a GPU.
+  TestRequest& DeviceInput(std::string name, DataType type, Shape shape, std::span<const std::byte> memory,
+                           DeviceId device) {
+    auto& kept = names.emplace_back(std::make_unique<std::string>(std::move(name)));
+    inputs.push_back({inputs.size(), *kept, type, shape, memory, device});
+    execution.inputs = inputs;
+    execution.outputs = &sink;
+    execution.parameters = &parameters;
+    return *this;
+  }
   std::vector<std::unique_ptr<std::vector<std::byte>>> owned;
   std::vector<std::unique_ptr<std::string>> names;
   std::vector<InputTensor> inputs;
@@ -71,8 +89,9 @@ struct TestRequest {
 
 class TrtFixture {
  public:
-  TrtFixture() {
+  explicit TrtFixture(int devices = 1) {
     OpenFakeGpu();
+    FakeGpuMachine(devices, 8ULL << 30);
     FakeGpuHeal();
     FakeGpuForgetViolations();
     auto opened = Gpus::Open(resident, "libcuda.so.1");
@@ -81,6 +100,7 @@ class TrtFixture {
   ~TrtFixture() {
     backend.reset();
     resident.ReleaseAll();
+    FakeGpuMachine(1, 8ULL << 30);
   }
 
   absl::Status Open(BackendSettings settings = {{"library", "libnvinfer.so.11;libnvinfer.so.10"}}) {
@@ -129,10 +149,14 @@ struct LoadedPlan {
     made->scope = std::make_unique<Scope>(fixture.ledger, fixture.platform, "model/m/1");
     ASSIGN_OR_RETURN(made->model, fixture.Load(plan, config, *made->scope));
     for (const auto& group : made->model->config().instance_group()) {
-      for (const std::string& name : InstanceNames(group)) {
-        made->scopes.push_back(std::make_unique<Scope>(*made->scope, "instance/" + name));
-        ASSIGN_OR_RETURN(auto instance, made->model->CreateInstance(*made->scopes.back(), group, name, 0));
-        made->instances.push_back(std::move(instance));
+      std::vector<DeviceId> devices(group.gpus().begin(), group.gpus().end());
+      if (devices.empty()) devices.push_back(0);
+      for (const DeviceId device : devices) {
+        for (const std::string& name : InstanceNames(group)) {
+          made->scopes.push_back(std::make_unique<Scope>(*made->scope, "instance/" + name));
+          ASSIGN_OR_RETURN(auto instance, made->model->CreateInstance(*made->scopes.back(), group, name, device));
+          made->instances.push_back(std::move(instance));
+        }
       }
     }
     return made;
