@@ -102,5 +102,26 @@ TEST_F(RtxLibrary, BuilderMakesPlansThroughOurSlots) {
   }
 }
 
+TEST_F(RtxLibrary, BuilderTakesProfilesAndLimitsThroughOurSlots) {
+  EngineLibraries libraries;
+  libraries.builder = path_;
+  libraries.assume_major = 11;
+  EngineSpec spec;
+  spec.network = EngineSpec::Network::kAddSub;
+  spec.batch = true;
+  spec.shapes = {*ParseProfileShape("INPUT0:1x16/4x16/8x16"), *ParseProfileShape("INPUT1:1x16/4x16/8x16"),
+                 *ParseProfileShape("INPUT0:9x16/16x16/64x16"), *ParseProfileShape("INPUT1:9x16/16x16/64x16")};
+  spec.workspace_bytes = 16 << 20;
+  const absl::StatusOr<std::string> plan = BuildEngine(scope_, spec, libraries);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->substr(1, 3), "trt");
+  // A profile that contradicts the network is refused by the library, and its words come back.
+  spec.shapes = {*ParseProfileShape("INPUT0:1x17"), *ParseProfileShape("INPUT1:1x17")};
+  const absl::StatusOr<std::string> refused = BuildEngine(scope_, spec, libraries);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_GT(MessageOf(refused.status()).size(), std::string_view("TensorRT could not build the engine: ").size());
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -71,6 +71,8 @@ void AddTensorRtOptions(CLI::App& command, EngineOptions& options) {
   command.add_option("--optimization-level", options.engine.optimization_level, "0 to 5")
       ->check(CLI::Range(0, 5))
       ->group(group);
+  // For tests: a builder of the family that starts without a GPU (TensorRT for RTX) calls itself 1.x. Not in the help.
+  command.add_option("--assume-major", options.libraries.assume_major)->check(CLI::Range(10, 11))->group("");
   command.add_option("--workspace-mib", options.workspace_mib, "The most that a layer may use")->group(group);
 }
 
