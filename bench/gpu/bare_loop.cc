@@ -2,11 +2,13 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -237,11 +239,128 @@ class Loop {
                        Median(context), Median(both_gone));
   }
 
+  // What single steps of a load cost on a warm process, in microseconds: medians, each with its undoing.
+  std::string Costs(const std::string& plan, int count) {
+    std::string figures;
+    const auto add = [&](const char* name, double us) {
+      figures += fmt::format(R"({}"{}": {:.1f})", figures.empty() ? "" : ", ", name, us);
+    };
+    add("runtime", Time(count, [&] { nv::DeleteShell(MakeRuntime()); }));
+    add("stream", Time(count, [&] {
+          cuda::Stream stream = nullptr;
+          Must(api_.create_stream(&stream, cuda::kStreamNonBlocking, 0), "stream");
+          Must(api_.destroy_stream(stream), "stream");
+        }));
+    add("event", Time(count, [&] {
+          cuda::Event event = nullptr;
+          Must(api_.create_event(&event, cuda::kEventDisableTiming), "event");
+          Must(api_.destroy_event(event), "event");
+        }));
+    for (const auto& [name, bytes] : {std::pair{"device 16 KiB", 16 << 10}, std::pair{"device 64 MiB", 64 << 20}}) {
+      add(name, Time(count, [&, size = static_cast<std::size_t>(bytes)] {
+            cuda::Pointer block = 0;
+            Must(api_.allocate(&block, size), "device memory");
+            Must(api_.free(block), "device memory");
+          }));
+    }
+    for (const auto& [name, bytes] : {std::pair{"pinned 16 KiB", 16 << 10}, std::pair{"pinned 8 MiB", 8 << 20}}) {
+      add(name, Time(count, [&, size = static_cast<std::size_t>(bytes)] {
+            void* block = nullptr;
+            Must(api_.allocate_host(&block, size, cuda::kHostPortable | cuda::kHostDeviceMap), "pinned memory");
+            Must(api_.free_host(block), "pinned memory");
+          }));
+    }
+    add("first enqueue", FirstEnqueue(plan, count));
+    add("enqueue and wait", Time(count, [&] { Enqueue(context_), Must(api_.synchronize_stream(stream_), "wait"); }));
+    add("shape and enqueue and wait", Time(count, [&] {
+          SetBatch(free_batch_ && batch_ == 1 ? 2 : 1);
+          Enqueue(context_);
+          Must(api_.synchronize_stream(stream_), "wait");
+        }));
+    SetBatch(1);
+    AddHostCosts(count, add);
+    return figures;
+  }
+
   bool free_batch() const { return free_batch_; }
   std::int64_t most() const { return most_; }
   int version() const { return version_; }
 
  private:
+  void Enqueue(void* context) const {
+    if (!nv::CallSlot<bool>(nv::ImplOf(context), abi_->context.enqueue.index, static_cast<void*>(stream_))) {
+      Die("enqueueV3");
+    }
+  }
+
+  // The first execution in a fresh context, which pays for what the library puts off until then.
+  double FirstEnqueue(const std::string& plan, int count) {
+    std::vector<double> times;
+    void* const loaded = context_;
+    for (int i = 0; i < count; ++i) {
+      void* engine = Deserialize(runtime_, plan);
+      context_ = MakeContext(engine);
+      for (const Tensor& tensor : tensors_) {
+        nv::CallSlot<bool>(nv::ImplOf(context_), abi_->context.set_address.index, tensor.name.c_str(),
+                           reinterpret_cast<void*>(tensor.device));
+      }
+      SetBatch(1);
+      const auto start = Clock::now();
+      Enqueue(context_);
+      Must(api_.synchronize_stream(stream_), "wait");
+      times.push_back(Microseconds(Clock::now() - start));
+      nv::DeleteShell(context_);
+      nv::DeleteShell(engine);
+    }
+    context_ = loaded;
+    return Median(std::move(times));
+  }
+
+  // What the host does around the device: pages that are touched for the first time, and copies into pinned memory.
+  template <typename Add>
+  void AddHostCosts(int count, const Add& add) const {
+    constexpr std::size_t kBytes = std::size_t{64} << 20;
+    const auto map = [] {
+      void* data = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (data == MAP_FAILED) Die("mmap");
+      return static_cast<char*>(data);
+    };
+    const auto touch = [](char* data) {
+      for (std::size_t i = 0; i < kBytes; i += 4096) data[i] = 1;
+    };
+    const int few = std::max(3, count / 10);
+    add("64 MiB of new pages", Time(few, [&] {
+          char* const data = map();
+          touch(data);
+          munmap(data, kBytes);
+        }));
+    add("64 MiB of new huge pages", Time(few, [&] {
+          char* const data = map();
+          madvise(data, kBytes, MADV_HUGEPAGE);
+          touch(data);
+          munmap(data, kBytes);
+        }));
+    char* const pageable = map();
+    touch(pageable);
+    for (const auto& [name, bytes] :
+         {std::pair{"64 MiB to pinned by 4 MiB", 4 << 20}, std::pair{"by 1 MiB", 1 << 20}}) {
+      const auto step = static_cast<std::size_t>(bytes);
+      void* ring = nullptr;
+      Must(api_.allocate_host(&ring, step * 4, cuda::kHostPortable | cuda::kHostDeviceMap), "pinned memory");
+      add(name, Time(few, [&] {
+            for (std::size_t at = 0; at < kBytes; at += step) {
+              std::memcpy(static_cast<char*>(ring) + at / step % 4 * step, pageable + at, step);
+            }
+          }));
+      Must(api_.free_host(ring), "pinned memory");
+    }
+    add("page-lock 64 MiB", Time(few, [&] {
+          Must(api_.register_host(pageable, kBytes, cuda::kHostPortable | cuda::kHostDeviceMap), "page-lock");
+          Must(api_.unregister_host(pageable), "page-lock");
+        }));
+    munmap(pageable, kBytes);
+  }
+
   static void* Sound(void* object, const char* what) {
     if (reinterpret_cast<std::uintptr_t>(object) < nv::kLowestPointer) Die(std::string(what) + " failed");
     return object;
@@ -304,8 +423,8 @@ std::string BareLoop(const std::string& plan, const std::string& library, const 
     first = false;
   }
   const auto [in, out] = loop.Bandwidth();
-  figures += fmt::format(R"(], "h2d_gb_per_s": {:.2f}, "d2h_gb_per_s": {:.2f}, "load_ms": {}}})", in, out,
-                         loop.LoadTimes(bytes, quick ? 5 : 30));
+  figures += fmt::format(R"(], "h2d_gb_per_s": {:.2f}, "d2h_gb_per_s": {:.2f}, "load_ms": {}, "us": {{{}}}}})", in, out,
+                         loop.LoadTimes(bytes, quick ? 5 : 30), loop.Costs(bytes, quick ? 5 : 40));
   return figures;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +21,15 @@ namespace tidemark::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+double CpuSeconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 std::string MakeRequest(const HttpLoad& load) {
   std::size_t elements = 1;
@@ -184,11 +194,14 @@ std::string RunHttpLoad(const HttpLoad& load) {
     clients.push_back(std::make_unique<Client>(load, request, share));
     if (!clients.back()->Open()) return R"({"error": "cannot connect"})";
   }
+  const double cpu = CpuSeconds();
   const auto from = Clock::now() + std::chrono::milliseconds(300);
   const auto end = from + std::chrono::microseconds(static_cast<std::int64_t>(load.seconds * 1e6));
   std::vector<std::thread> running;
   for (const auto& client : clients) running.emplace_back([&client, from, end] { client->Run(from, end); });
   for (std::thread& thread : running) thread.join();
+  // Of the time that its threads have: near 1 the client is the limit.
+  const double busy = (CpuSeconds() - cpu) / (load.seconds + 0.3) / threads;
   std::vector<double> times;
   std::int64_t errors = 0;
   bool broken = false;
@@ -205,9 +218,9 @@ std::string RunHttpLoad(const HttpLoad& load) {
   };
   return fmt::format(
       R"({{"connections": {}, "requests": {}, "per_second": {:.0f}, "p50_us": {:.1f}, "p90_us": {:.1f}, "p99_us": {:.1f}, )"
-      R"("errors": {}, "broken": {}}})",
+      R"("errors": {}, "broken": {}, "client_busy": {:.2f}}})",
       load.connections, times.size(), static_cast<double>(times.size()) / load.seconds, at(0.5), at(0.9), at(0.99),
-      errors, broken);
+      errors, broken, busy);
 }
 
 }  // namespace tidemark::bench

@@ -17,30 +17,48 @@ def floats(count, seed=0):
     return values
 
 
-def typed(kind, count):
-    """Bytes of `count` elements that survive a cast to FP32 and back."""
-    if kind == "fp16":
-        return b"".join(struct.pack("<e", ((i * 7) % 513 - 256) / 4) for i in range(count))
-    if kind == "bf16":
-        return b"".join(struct.pack("<f", (i * 7) % 257 - 128)[2:] for i in range(count))
-    if kind in ("int32", "int64"):
-        return array.array("i" if kind == "int32" else "q", [i * 7919 % (1 << 24) - (1 << 23) for i in range(count)]).tobytes()
-    if kind == "int8":
-        return array.array("b", [i * 7 % 256 - 128 for i in range(count)]).tobytes()
-    if kind == "bool":
-        return bytes(i * 5 % 3 == 0 for i in range(count))
+def numbers(kind, count):
+    """`count` numbers of a type that survive a cast to FP32 and back."""
+    def wide(i):
+        return i * 7919 % (1 << 24) - (1 << 23)
+
+    number = {"fp16": lambda i: ((i * 7) % 513 - 256) / 4, "bf16": lambda i: (i * 7) % 257 - 128, "int32": wide, "int64": wide,
+              "int8": lambda i: i * 7 % 256 - 128, "uint8": lambda i: i * 7 % 256, "bool": lambda i: int(i * 5 % 3 == 0)}[kind]
+    return [number(i) for i in range(count)]
+
+
+def typed(kind, count, datatype=None):
+    """Their bytes as a tensor of `datatype`, the kind's own unless one is given."""
     if kind == "fp8":
         return bytes(i % 0x7f for i in range(count))
-    return bytes(i * 7 % 256 for i in range(count))
+    values = numbers(kind, count)
+    datatype = datatype or DATATYPES[kind]
+    if datatype == "FP16":
+        return b"".join(struct.pack("<e", value) for value in values)
+    if datatype == "BF16":
+        return b"".join(struct.pack("<f", value)[2:] for value in values)
+    if datatype == "FP32":
+        return array.array("f", values).tobytes()
+    return array.array({"INT32": "i", "INT64": "q", "INT8": "b", "UINT8": "B", "BOOL": "B"}[datatype], values).tobytes()
 
 
-def _identity(datatype="FP32", name="INPUT"):
+def _identity(name="INPUT"):
     def case(shape):
         count = 1
         for d in shape:
             count *= d
-        data = floats(count).tobytes() if datatype == "FP32" else typed(datatype.lower(), count)
-        return [(name, datatype, shape, data)], {"OUTPUT": (shape, data)}
+        data = floats(count).tobytes()
+        return [(name, "FP32", shape, data)], {"OUTPUT": (shape, data)}
+    return case
+
+
+def _cast(kind):
+    """Through a cast to the type and back: what goes in and out may itself be FP32 (TensorRT 10.6's plans)."""
+    def case(shape, takes, gives):
+        count = shape[0] * shape[1]
+        return ([("INPUT", takes["INPUT"], shape, typed(kind, count, takes["INPUT"]))],
+                {"OUTPUT": (shape, typed(kind, count, gives["OUTPUT"]))})
+    case.by_metadata = True
     return case
 
 
@@ -127,7 +145,7 @@ PLATFORM = 'platform: "tensorrt_plan"\n'
 NONZERO = [PLATFORM + f'max_batch_size: 0\ninput {_io("INPUT", "FP32", [-1])}\noutput {_io("OUTPUT", kind, [1, -1])}\n'
            for kind in ("INT64", "INT32")]
 SHAPEIN = [PLATFORM + f'max_batch_size: 0\ninput [ {_io("INPUT", "FP32", [-1, 4])}, {_io("SHAPE", "INT64", [2], "is_shape_tensor: true")} ]\n'
-           f'output {_io("OUTPUT", "FP32", [-1, -1])}\n']
+           f'output {_io("OUTPUT", "FP32", [-1, 4])}\n']
 TWOPROF = [PLATFORM + f'max_batch_size: 64\ninput {_io("INPUT", "FP32", [16])}\noutput {_io("OUTPUT", "FP32", [16])}\n'
            'instance_group { kind: KIND_GPU count: 1 profile: [ "0", "1" ] }\n']
 GATHER = [PLATFORM + f'max_batch_size: 0\ninput {_io("IDS", "INT32", [-1])}\noutput {_io("ROWS", "FP32", [-1, 16])}\n']
@@ -137,7 +155,7 @@ FAMILIES = {
     "identity": ([""], _identity(), [[16777216]]),
     "addsub": ([""], _addsub, [[1, 16], [7, 16], [64, 16]]),
     "nonzero": (NONZERO, _nonzero, [[1], [100], [1024]]),
-    "shapein": (SHAPEIN, _shapein, [(8, 4, [4, 8]), (64, 4, [1, 256]), (1, 4, [2, 2])]),
+    "shapein": (SHAPEIN, _shapein, [(8, 4, [8, 4]), (64, 4, [64, 4]), (1, 4, [1, 4])]),
     "twoprof": (TWOPROF, _identity(), [[1, 16], [8, 16], [9, 16], [64, 16]]),
     "affine4096": ([""], _affine, [[1, 4096], [8, 4096]]),
     "affine524288": ([""], _affine, [[2, 524288]]),
@@ -148,7 +166,7 @@ FAMILIES = {
 }
 for _kind, _datatype in DATATYPES.items():
     if _datatype:
-        FAMILIES["type_" + _kind] = ([""], _identity(_datatype), [[1, 16], [64, 16]])
+        FAMILIES["type_" + _kind] = ([""], _cast(_kind), [[1, 16], [64, 16]])
 
 
 def fake_plan(family, version=(11, 2, 1, 2)):
@@ -158,8 +176,8 @@ def fake_plan(family, version=(11, 2, 1, 2)):
         "addsub": ["op addsub", *(f"tensor INPUT{i} in 0 -1,16" for i in (0, 1)), *(f"tensor OUTPUT{i} out 0 -1,16" for i in (0, 1)),
                    *(f"profile 0 INPUT{i} 1,16 8,16 64,16" for i in (0, 1))],
         "nonzero": ["op nonzero", "tensor INPUT in 0 -1", "tensor OUTPUT out 8 1,-1", "profile 0 INPUT 1 64 1024"],
-        "shapein": ["op reshape", "tensor INPUT in 0 -1,4", "tensor SHAPE in 8 2", "host SHAPE", "tensor OUTPUT out 0 -1,-1",
-                    "profile 0 INPUT 1,4 8,4 64,4", "values 0 SHAPE 1,1 8,4 256,256"],
+        "shapein": ["op reshape", "tensor INPUT in 0 -1,4", "tensor SHAPE in 8 2", "host SHAPE", "tensor OUTPUT out 0 -1,4",
+                    "profile 0 INPUT 1,4 8,4 64,4", "values 0 SHAPE 1,4 8,4 64,4"],
         "twoprof": ["op identity", "tensor INPUT in 0 -1,16", "tensor OUTPUT out 0 -1,16", "profile 0 INPUT 1,16 4,16 8,16",
                     "profile 1 INPUT 9,16 16,16 64,16"],
     }

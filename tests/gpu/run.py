@@ -10,11 +10,13 @@ rehearsed with the fake libraries of a build tree, and plans of their kind. Stan
 """
 
 import argparse
+import base64
 import concurrent.futures
 import json
 import os
 import pathlib
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -24,7 +26,7 @@ import time
 import traceback
 
 import plans
-from served import Nvml, Server
+from served import DeviceMemory, Nvml, Server
 
 MIB = 1 << 20
 FAULT = "unexpected datatype TYPE_FP32 for inference output 'OUTPUT', expecting TYPE_INT32"
@@ -161,8 +163,10 @@ class Run:
             if not text:
                 break
         expect(not text, f"{name}: load refused: {text}")
+        described = server.get(f"/v2/models/{model}")[1]
+        types = [{tensor["name"]: tensor["datatype"] for tensor in described[side]} for side in ("inputs", "outputs")]
         for shape in shapes:
-            inputs, expected = make(shape)
+            inputs, expected = make(shape, *types) if getattr(make, "by_metadata", False) else make(shape)
             outputs = server.infer(model, inputs)
             for output, (its_shape, data) in expected.items():
                 datatype, got_shape, got = outputs[output]
@@ -454,6 +458,128 @@ class Run:
             expect(not server.unload(model), "the unload was refused")
             return {"requests": total, "per_second_by_python_clients": round(total / seconds)}
 
+    def shared_memory(self):
+        """CUDA shared memory, for real: this process allocates on the GPU and gives the server IPC handles. Inputs are read
+        and outputs written where they lie, beside the same through the host."""
+        if self.fake:
+            return {"note": "the fakes' device memory belongs to one process"}
+        repository, figures = self.repository("shared"), {}
+        self.add_model(repository, "addsub", self.plan("addsub"))
+        self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
+        with self.serve(repository, "--allow-client-shm=true", name="shared-server") as server:
+            device = DeviceMemory()
+            try:
+                for model, shapes in (("addsub", ([1, 16], [64, 16])), ("identity", ([16777216],))):
+                    text = server.load(model)
+                    expect(not text, text)
+                    for shape in shapes:
+                        figures[f"{model} {shape}"] = self.ask_by_device_memory(server, device, model, shape)
+                    expect(not server.unload(model), "the unload was refused")
+                self.break_device_regions(server, device)
+            finally:
+                device.release()
+        return figures
+
+    def ask_by_device_memory(self, server, device, model, shape):
+        inputs, expected = plans.FAMILIES[model][1](shape)
+        blocks = {name: device.take(len(data)) for name, _, _, data in inputs}
+        blocks |= {name: device.take(len(data)) for name, (_, data) in expected.items()}
+        sizes = {name: len(data) for name, _, _, data in inputs} | {name: len(data) for name, (_, data) in expected.items()}
+        for name, block in blocks.items():
+            status, answer = server.post(f"/v2/cudasharedmemory/region/{name}/register", {
+                "raw_handle": {"b64": device.handle(block)}, "device_id": 0, "byte_size": sizes[name]})
+            expect(status == 200, f"register {name}: {status} {answer}")
+        where = {name: {"shared_memory_region": name, "shared_memory_byte_size": size} for name, size in sizes.items()}
+        body = {"inputs": [{"name": name, "datatype": datatype, "shape": list(of), "parameters": where[name]}
+                           for name, datatype, of, _ in inputs],
+                "outputs": [{"name": name, "parameters": where[name]} for name in expected]}
+        times = []
+        for turn in range(5 if self.quick else 50):
+            for name, _, _, data in inputs if turn == 0 else ():
+                device.write(blocks[name], data)
+            start = time.monotonic()
+            status, answer = server.post(f"/v2/models/{model}/infer", body)
+            times.append(time.monotonic() - start)
+            expect(status == 200, f"{model} {shape}: {status} {answer}")
+            if turn > 2:
+                continue
+            for name, (_, data) in expected.items():
+                expect(device.read(blocks[name], len(data)) == data, f"{model} {shape}: {name} differs")
+                device.write(blocks[name], bytes(len(data)))
+        # The same inputs from the same place, in the answer's body.
+        status, _, answer = server.request("POST", f"/v2/models/{model}/infer", json.dumps(
+            {"inputs": body["inputs"], "parameters": {"binary_data_output": True}}).encode())
+        expect(status == 200 and answer.endswith(list(expected.values())[-1][1]), f"{model} {shape}: another answer in the body")
+        for name, block in blocks.items():
+            expect(server.post(f"/v2/cudasharedmemory/region/{name}/unregister")[0] == 200, f"unregister {name}")
+            device.give_back(block)
+        return {"median_us": round(statistics.median(times) * 1e6, 1), "bytes_in_and_out": sum(sizes.values())}
+
+    @staticmethod
+    def break_device_regions(server, device):
+        """What a client gets wrong is refused by name, and the server lives on."""
+        block = device.take(64)
+        status, answer = server.post("/v2/cudasharedmemory/region/small/register", {
+            "raw_handle": {"b64": device.handle(block)}, "device_id": 0, "byte_size": 64 << 30})
+        expect(status == 400, f"a region larger than its allocation: {status} {answer}")
+        status, answer = server.post("/v2/cudasharedmemory/region/nobody/register", {
+            "raw_handle": {"b64": base64.b64encode(bytes(64)).decode()}, "device_id": 0, "byte_size": 64})
+        expect(status == 400, f"a handle of nobody: {status} {answer}")
+        device.give_back(block)
+        expect(server.get("/v2/health/ready")[0] == 200, "the server is not ready")
+
+    def gpus(self):
+        """Instances on every GPU of the machine, one engine on each: exact answers, work on all, all back to the mark."""
+        count = Nvml().count()
+        repository = self.repository("gpus")
+        config = plans.PLATFORM + "max_batch_size: 64\ndynamic_batching { }\ninstance_group { kind: KIND_GPU count: 2 gpus: [ %s ] }\n" % (
+            ", ".join(map(str, range(count))))
+        self.add_model(repository, "addsub", self.plan("addsub"), config)
+        self.add_model(repository, "beyond", self.plan("addsub"), plans.PLATFORM + "max_batch_size: 64\n"
+                       "instance_group { kind: KIND_GPU gpus: [ 0, %d ] }\n" % count)
+        cases = [plans.FAMILIES["addsub"][1]([n, 16]) for n in (1, 7, 64)]
+        total = 400 if self.quick else 4000
+        with self.serve(repository, name="gpus-server") as server:
+            def bytes_of_each():
+                return [Nvml(index).process_bytes(server.process.pid) for index in range(count)]
+
+            def cycle(requests):
+                text = server.load("addsub")
+                expect(not text, text)
+
+                def client(number):
+                    connection = server.connect()
+                    for i in range(requests // 16):
+                        inputs, expected = cases[(i + number) % len(cases)]
+                        outputs = server.infer("addsub", inputs, connection)
+                        for output, (_, data) in expected.items():
+                            expect(outputs[output][2] == data, f"client {number}, request {i}: {output} differs")
+                    connection.close()
+
+                with concurrent.futures.ThreadPoolExecutor(16) as pool:
+                    for each in [pool.submit(client, i) for i in range(16)]:
+                        each.result()
+                while_loaded = bytes_of_each()
+                expect(not server.unload("addsub"), "the unload was refused")
+                return while_loaded
+
+            for _ in range(3):
+                cycle(160)
+            mark = bytes_of_each()
+            start = time.monotonic()
+            loaded = cycle(total)
+            seconds = time.monotonic() - start
+            for _ in range(3):
+                cycle(160)
+            after = bytes_of_each()
+            text = server.load("beyond")
+            expect(text, f"an instance on GPU {count} of {count} was taken")
+            expect(bytes_of_each() == after, "a load that was refused left something on a GPU")
+        expect(after == mark, f"memory of the GPUs {mark}, after more cycles {after}")
+        expect(all(now > of for now, of in zip(loaded, mark)), f"not every GPU holds an instance: {mark}, loaded {loaded}")
+        return {"gpus": count, "mark": mark, "loaded": loaded, "after": after, "refusal": text[:300],
+                "per_second_by_python_clients": round(total / seconds)}
+
     def core(self):
         """The sweep, the cycles and the flush inside one process: tests/gpu/gpu_test.cc."""
         program = self.bin / "tidemark_gpu_test"
@@ -509,57 +635,101 @@ class Run:
     def speed(self):
         """bench/gpu: the bare loop and the server over the same plan, in one run."""
         figures = {}
-        bare = self.bin / "tidemark_gpu_bench"
-        if bare.exists():
-            library = [] if self.fake else ["--library", self.work / "trt" / self.library_name()]
-            for plan in ("addsub", "identity"):
-                content = self.plan_bytes(self.plan(plan))
-                path = self.scratch / (plan + ".plan")
-                path.write_bytes(content)
-                answer = self.run([bare, "bare", "--plan", path, *library, *(["--quick"] if self.quick else [])], timeout=120)
-                expect(answer.returncode == 0, f"bare {plan}: {answer.stderr[-800:]}")
-                figures["bare " + plan] = json.loads(answer.stdout)
+        self.bench = self.bin / "tidemark_gpu_bench"
+        expect(self.bench.exists(), f"no {self.bench}")
+        library = [] if self.fake else ["--library", self.work / "trt" / self.library_name()]
+        for plan in ("addsub", "identity"):
+            path = self.scratch / (plan + ".plan")
+            path.write_bytes(self.plan_bytes(self.plan(plan)))
+            answer = self.run([self.bench, "bare", "--plan", path, *library, *(["--quick"] if self.quick else [])], timeout=120)
+            expect(answer.returncode == 0, f"bare {plan}: {answer.stderr[-800:]}")
+            figures["bare " + plan] = json.loads(answer.stdout)
+        figures["driver us"] = self.driver_times()
         repository = self.repository("speed")
         self.add_model(repository, "addsub", self.plan("addsub"), plans.PLATFORM + "max_batch_size: 64\n")
         self.add_model(repository, "graphs", self.plan("addsub"),
                        plans.PLATFORM + "max_batch_size: 64\noptimization { cuda { graphs: true } }\n")
-        self.add_model(repository, "batching", self.plan("addsub"), plans.PLATFORM + "max_batch_size: 64\n"
-                       "dynamic_batching { }\ninstance_group { kind: KIND_GPU count: 2 }\n")
+        for instances, name in ((2, "batching"), (4, "batching4")):
+            self.add_model(repository, name, self.plan("addsub"), plans.PLATFORM + "max_batch_size: 64\n"
+                           "dynamic_batching { }\ninstance_group { kind: KIND_GPU count: %d }\n" % instances)
         self.add_model(repository, "identity", self.plan("identity"), self.identity_pbtxt())
+        tensors = "".join(f'{side} {{ name: "{side.upper()}{i}" data_type: TYPE_FP32 dims: 16 }}\n'
+                          for i in (0, 1) for side in ("input", "output"))
+        for name, more in (("host", ""), ("hostbatching", "dynamic_batching { }\ninstance_group { kind: KIND_CPU count: 2 }\n")):
+            folder = repository / name
+            (folder / "1").mkdir(parents=True, exist_ok=True)
+            (folder / "config.pbtxt").write_text('backend: "identity"\nmax_batch_size: 64\n' + tensors + more)
         with self.serve(repository, name="speed-server") as server:
-            figures["load_unload_ms"] = {}
+            figures["load_unload_ms"], figures["load_ms"], figures["unload_ms"] = {}, {}, {}
             for model in ("addsub", "identity"):
-                times = []
-                for _ in range(10):
+                loads, unloads = [], []
+                for _ in range(4 if self.quick else 20):
                     start = time.monotonic()
+                    text = server.load(model)
+                    between = time.monotonic()
+                    text = text or server.unload(model)
+                    expect(not text, text)
+                    loads.append(between - start)
+                    unloads.append(time.monotonic() - between)
+                figures["load_ms"][model] = round(statistics.median(loads) * 1000, 2)
+                figures["unload_ms"][model] = round(statistics.median(unloads) * 1000, 2)
+                figures["load_unload_ms"][model] = round(statistics.median(map(sum, zip(loads, unloads))) * 1000, 2)
+            for model, connections in (("addsub", (1, 8, 32)), ("graphs", (1,)), ("batching", (1, 8, 32, 128)), ("batching4", (128,)),
+                                       ("identity", (1, 4)), ("host", (1, 32, 128)), ("hostbatching", (32, 128))):
+                self.measure(server, model, connections, figures)
+        # Where the processors are the limit, fewer event loops may leave more for the rest.
+        for threads in (4, 8):
+            with self.serve(repository, f"--http-thread-count={threads}", name=f"speed-server-{threads}") as server:
+                self.measure(server, "batching", (32, 128), figures, f" with {threads} loops")
+        figures["load_steps_us"] = self.load_steps(repository)
+        return figures
+
+    def measure(self, server, model, connections, figures, what=""):
+        text = server.load(model)
+        expect(not text, f"{model}: {text}")
+        shape, names = ("16777216", "INPUT") if model == "identity" else ("1,16", "INPUT0,INPUT1")
+        for count in connections:
+            before, cpu = self.server_stats(server, model), cpu_seconds(server.process.pid)
+            answer = self.run([self.bench, "load", "--port", server.port, "--model", model, "--inputs", names, "--shape", shape,
+                               "--connections", count, "--seconds", 0.3 if self.quick else 3], timeout=120)
+            expect(answer.returncode == 0, f"{model} x {count}: {answer.stderr[-800:]}")
+            after = self.server_stats(server, model)
+            done = max(1, after["success"][0] - before["success"][0])
+            inside = {name: round((after[name][1] - before[name][1]) / done / 1000, 2) for name in after}
+            executions = max(1, after["executions"][0] - before["executions"][0])
+            inside.pop("executions")
+            figures[f"{model} x {count}{what}"] = json.loads(answer.stdout) | {
+                "mean_us_inside": inside, "mean_batch": round(done / executions, 2),
+                "cpu_us_per_request": round((cpu_seconds(server.process.pid) - cpu) / done * 1e6, 1)}
+        server.unload(model)
+
+    def driver_times(self):
+        """Medians in microseconds of what an unload asks NVML, and of what it must not ask."""
+        return Nvml().times(5 if self.quick else 40)
+
+    def load_steps(self, repository):
+        """What each step of a warm load and unload takes, by the server's own verbose log: {step: median us}."""
+        figures = {}
+        for model in ("addsub", "identity"):
+            with self.serve(repository, "--log-verbose=1", name=f"steps-{model}") as server:
+                for _ in range(3 if self.quick else 12):
                     text = server.load(model) or server.unload(model)
                     expect(not text, text)
-                    times.append(time.monotonic() - start)
-                figures["load_unload_ms"][model] = round(statistics.median(times) * 1000, 2)
-            for model, connections in (("addsub", (1, 8, 32)), ("graphs", (1,)), ("batching", (1, 8, 32, 128)), ("identity", (1, 4))):
-                text = server.load(model)
-                expect(not text, text)
-                for count in connections if bare.exists() else ():
-                    before, cpu = self.server_stats(server, model), cpu_seconds(server.process.pid)
-                    shape = "1,16" if model != "identity" else "16777216"
-                    names = "INPUT0,INPUT1" if model != "identity" else "INPUT"
-                    answer = self.run([bare, "load", "--port", server.port, "--model", model, "--inputs", names, "--shape", shape,
-                                       "--connections", count, "--seconds", 1 if self.quick else 4], timeout=120)
-                    expect(answer.returncode == 0, f"{model} x {count}: {answer.stderr[-800:]}")
-                    after = self.server_stats(server, model)
-                    done = max(1, after["success"][0] - before["success"][0])
-                    inside = {name: round((after[name][1] - before[name][1]) / done / 1000, 2) for name in after}
-                    figures[f"{model} x {count}"] = json.loads(answer.stdout) | {
-                        "mean_us_inside": inside, "cpu_us_per_request": round((cpu_seconds(server.process.pid) - cpu) / done * 1e6, 1)}
-                server.unload(model)
+                steps = {}
+                for what, rest in re.findall(r"timing of an? (\w+): (.*)", server.log()):
+                    for step, value in re.findall(r"([a-zA-Z -]+) (\d+) us", rest):
+                        steps.setdefault(f"{what}: {step.strip()}", []).append(int(value))
+                figures[model] = {step: round(statistics.median(values[1:] or values)) for step, values in steps.items()}
         return figures
 
     @staticmethod
     def server_stats(server, model):
         """{what: (count, nanoseconds)} of a model since it was loaded."""
-        stats = server.get(f"/v2/models/{model}/stats")[1]["model_stats"][0]["inference_stats"]
+        found = server.get(f"/v2/models/{model}/stats")[1]["model_stats"][0]
+        stats = found["inference_stats"]
         return {name: (int(stats[name]["count"]), int(stats[name]["ns"]))
-                for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")}
+                for name in ("success", "queue", "compute_input", "compute_infer", "compute_output")} | {
+                    "executions": (int(found["execution_count"]), 0)}
 
     def ratios(self):
         """What the server adds to the bare loop of the same plan, and the marks to beat."""
@@ -568,7 +738,7 @@ class Run:
         bare, big = found["bare addsub"], found["bare identity"]
         one = next(loop for loop in bare["loops"] if loop["batch"] == 1)
         many = max(loop["items_per_second"] for loop in bare["loops"])
-        fastest = max(found[name]["per_second"] for name in found if name.startswith(("batching x", "addsub x")))
+        fastest = max(found[name]["per_second"] for name in found if name.startswith(("batching", "addsub x")))
         load = sum(bare["load_ms"].values())
         rows = {
             "server's time beyond the bare loop, 1 connection": (found["addsub x 1"]["mean_us_inside"]["success"] - one["us"], "<= 20 us"),
@@ -605,6 +775,8 @@ class Run:
             self.section("ratios", self.ratios)
             self.section("traffic", self.traffic)
             self.section("instances", self.instances)
+            self.section("gpus", self.gpus)
+            self.section("shared_memory", self.shared_memory)
             self.section("graphs", self.graphs)
             self.section("memory_limit", self.memory_limit)
             self.section("out_of_memory", self.out_of_memory)

@@ -1,11 +1,13 @@
 """A Tidemark server as a child process, its HTTP interface with binary tensors, and NVML; standard library only."""
 
+import base64
 import ctypes
 import http.client
 import json
 import os
 import pathlib
 import signal
+import statistics
 import subprocess
 import time
 
@@ -156,6 +158,44 @@ class Nvml:
         self._check(self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)))
         return memory.free
 
+    def count(self):
+        count = ctypes.c_uint()
+        self._check(self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+        return count.value
+
+    def times(self, rounds):
+        """{question: median microseconds}; questions that the driver does not answer are left out."""
+        memory, infos, value, rates = _Memory(), (_ProcessInfo * 64)(), ctypes.c_ulonglong(), (ctypes.c_uint * 2)()
+        text = ctypes.create_string_buffer(96)
+
+        def processes():
+            count = ctypes.c_uint(64)
+            return self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.device, ctypes.byref(count), infos)
+
+        questions = {
+            "processes": processes,
+            "memory": lambda: self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)),
+            "uuid": lambda: self.library.nvmlDeviceGetUUID(self.device, text, ctypes.c_uint(96)),
+            "utilization": lambda: self.library.nvmlDeviceGetUtilizationRates(self.device, rates),
+            "power": lambda: self.library.nvmlDeviceGetPowerUsage(self.device, ctypes.byref(value)),
+            "power limit": lambda: self.library.nvmlDeviceGetEnforcedPowerLimit(self.device, ctypes.byref(value)),
+            "energy": lambda: self.library.nvmlDeviceGetTotalEnergyConsumption(self.device, ctypes.byref(value)),
+        }
+        found = {}
+        for name, ask in questions.items():
+            spent = []
+            try:
+                for _ in range(rounds):
+                    start = time.perf_counter()
+                    if ask() != 0:
+                        break
+                    spent.append(time.perf_counter() - start)
+            except AttributeError:
+                continue
+            if len(spent) == rounds:
+                found[name] = round(statistics.median(spent) * 1e6, 1)
+        return found
+
     def text(self, function):
         text = ctypes.create_string_buffer(96)
         if function == "nvmlSystemGetDriverVersion":
@@ -165,8 +205,8 @@ class Nvml:
         return text.value.decode()
 
 
-class DeviceHog:
-    """Takes device memory in this process until only about `leave` bytes are free."""
+class _Device:
+    """The primary context of the first GPU in this process, by the driver's library alone."""
 
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")
@@ -181,6 +221,51 @@ class DeviceHog:
         if result != 0:
             raise RuntimeError(f"CUDA error {result}")
 
+    def release(self):
+        for block in self.blocks:
+            self.cuda.cuMemFree_v2(block)
+        self.blocks = []
+        self.cuda.cuDevicePrimaryCtxRelease_v2(0)
+
+
+class _IpcHandle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+
+class DeviceMemory(_Device):
+    """Device memory of this process that another one may open."""
+
+    GRANULE = 2 << 20  # smaller blocks share an allocation, which another process could map once only
+
+    def take(self, size):
+        block = ctypes.c_uint64()
+        self._check(self.cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(max(size, self.GRANULE))))
+        self.blocks.append(block)
+        return block
+
+    def give_back(self, block):
+        self.blocks.remove(block)
+        self._check(self.cuda.cuMemFree_v2(block))
+
+    def handle(self, block):
+        """The IPC handle as the protocol takes it."""
+        handle = _IpcHandle()
+        self._check(self.cuda.cuIpcGetMemHandle(ctypes.byref(handle), block))
+        return base64.b64encode(bytes(handle.bytes)).decode()
+
+    def write(self, block, data):
+        self._check(self.cuda.cuMemcpyHtoD_v2(block, bytes(data), ctypes.c_size_t(len(data))))
+        self._check(self.cuda.cuCtxSynchronize())
+
+    def read(self, block, size):
+        data = ctypes.create_string_buffer(size)
+        self._check(self.cuda.cuMemcpyDtoH_v2(data, block, ctypes.c_size_t(size)))
+        return data.raw
+
+
+class DeviceHog(_Device):
+    """Takes device memory in this process until only about `leave` bytes are free."""
+
     def free_bytes(self):
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._check(self.cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)))
@@ -193,9 +278,3 @@ class DeviceHog:
                 if self.cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(step)) != 0:
                     break
                 self.blocks.append(block)
-
-    def release(self):
-        for block in self.blocks:
-            self.cuda.cuMemFree_v2(block)
-        self.blocks = []
-        self.cuda.cuDevicePrimaryCtxRelease_v2(0)

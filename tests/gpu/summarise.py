@@ -88,11 +88,29 @@ def speed(document):
     for name, each in found.items():
         if "p50_us" not in (each if isinstance(each, dict) else {}):
             continue
-        rows.append((name, f"{each['per_second']:.0f}", f"{each['p50_us']:.0f} µs", f"{each['p99_us']:.0f} µs", each["errors"]))
-    text += table(("server over HTTP: model x connections", "requests/s", "p50", "p99", "errors"), rows)
+        inside = each.get("mean_us_inside", {})
+        rows.append((name, f"{each['per_second']:.0f}", f"{each['p50_us']:.0f} µs", f"{each['p99_us']:.0f} µs", each["errors"],
+                     each.get("mean_batch", ""), " / ".join(f"{inside[key]:.0f}" for key in ("queue", "compute_input", "compute_infer",
+                                                                                          "compute_output") if key in inside),
+                     each.get("cpu_us_per_request", ""), each.get("client_busy", "")))
+    text += table(("server over HTTP: model x connections", "requests/s", "p50", "p99", "errors", "batch",
+                   "µs in queue / input / infer / output", "CPU µs of the server for each", "client busy"), rows)
+    text += ("\n`host` is the identity backend, without a GPU: what the server itself can do on this machine, which the client shares "
+             "(busy: of its threads' time).\n")
     if "load_unload_ms" in found:
-        text += "\nLoad and unload over HTTP, median of 10: " + ", ".join(
-            f"{model} {value} ms" for model, value in found["load_unload_ms"].items()) + ".\n"
+        text += "\nLoad and unload over HTTP, medians: " + ", ".join(
+            f"{model} {value} ms ({found.get('load_ms', {}).get(model)} + {found.get('unload_ms', {}).get(model)})"
+            for model, value in found["load_unload_ms"].items()) + ".\n"
+    steps = found.get("load_steps_us") or {}
+    if steps:
+        names = list(dict.fromkeys(name for each in steps.values() for name in each))
+        text += "\n" + table(("step of a load or unload (µs)", *steps), [(name, *(each.get(name, "–") for each in steps.values())) for name in names])
+    costs = {plan: each["us"] for plan, each in bare.items() if "us" in each}
+    if costs:
+        names = list(dict.fromkeys(name for each in costs.values() for name in each))
+        text += "\n" + table(("bare cost of, with its undoing (µs)", *costs), [(name, *(each.get(name, "–") for each in costs.values())) for name in names])
+    if found.get("driver us"):
+        text += "\nNVML's answers (µs): " + ", ".join(f"{name} {value}" for name, value in found["driver us"].items()) + ".\n"
     ratio = figures(document, "ratios")
     if ratio:
         text += "\n" + table(("measure", "value", "wanted"), [(name, each["value"], each["wanted"]) for name, each in ratio.items()])
@@ -128,7 +146,8 @@ def page(documents):
             if body:
                 text += f"### {title}\n\n{body}\n"
         for title, name in (("Reload under traffic", "traffic"), ("Budget", "memory_limit"), ("A full device", "out_of_memory"),
-                            ("Two instances", "instances"), ("CUDA graphs", "graphs"), ("A type without a name", "fp8")):
+                            ("Two instances", "instances"), ("All GPUs", "gpus"), ("CUDA shared memory", "shared_memory"),
+                            ("CUDA graphs", "graphs"), ("A type without a name", "fp8")):
             found = figures(document, name)
             if found:
                 text += f"### {title}\n\n```json\n{json.dumps(found, indent=1)}\n```\n\n"

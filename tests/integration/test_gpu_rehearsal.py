@@ -15,9 +15,7 @@ PROGRAMS = {"tidemark": "tidemark", "tidemark-leaky-server": "tidemark-leaky-ser
             "tidemark_gpu_test": "tests/gpu/tidemark_gpu_test", "tidemark_gpu_bench": "bench/gpu/tidemark_gpu_bench"}
 
 
-@pytest.fixture(scope="module", params=["lean", "trt10"])
-def results(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gpu-" + request.param)
+def rehearse(folder, part, *options, **environment):
     build = binary().parent
     missing = [str(build / path) for path in PROGRAMS.values() if not (build / path).exists()]
     if missing or not (FAKES / "libcuda.so.1").exists():
@@ -25,10 +23,15 @@ def results(request, tmp_path_factory):
     (folder / "bin").mkdir()
     for name, path in PROGRAMS.items():
         (folder / "bin" / name).symlink_to(build / path)
-    environment = {name: value for name, value in os.environ.items() if name != "FAKE_GPU_STATE"}
-    subprocess.run([sys.executable, ROOT / "tests/gpu/run.py", request.param, "--work", folder, "--out", folder / "out", "--fake",
-                    FAKES, "--quick"], env=environment, timeout=600, check=False)
-    return json.loads((folder / "out" / f"results-{request.param}.json").read_text())
+    environment |= {name: value for name, value in os.environ.items() if name != "FAKE_GPU_STATE"}
+    subprocess.run([sys.executable, ROOT / "tests/gpu/run.py", part, "--work", folder, "--out", folder / "out", "--fake", FAKES, "--quick",
+                    *options], env=environment, timeout=600, check=False)
+    return json.loads((folder / "out" / f"results-{part}.json").read_text())
+
+
+@pytest.fixture(scope="module", params=["lean", "trt10"])
+def results(request, tmp_path_factory):
+    return rehearse(tmp_path_factory.mktemp("gpu-" + request.param), request.param)
 
 
 def test_every_section_passes(results):
@@ -48,6 +51,12 @@ def test_the_reported_scenario_ends_at_the_mark(results):
 def test_the_control_is_found_leaking(results):
     if results["part"] == "lean":
         assert "leak" in results["sections"]["control"]["figures"]["headline"].lower()
+
+
+def test_all_gpus_of_a_machine_with_two_are_used(tmp_path):
+    section = rehearse(tmp_path, "lean", "--only", "gpus", FAKE_GPU_DEVICES="2")["sections"]["gpus"]
+    assert section["outcome"] == "passed", section.get("text")
+    assert section["figures"]["gpus"] == 2 and len(section["figures"]["mark"]) == 2
 
 
 def test_the_whole_report_from_nothing(tmp_path):
