@@ -41,7 +41,7 @@ class Checker {
     bool open = true;  // models are opened with their engines
     std::filesystem::path engine_directory;
     std::map<std::string, BackendSettings> backend_settings;
-    std::string cuda_library;  // as --cuda-library
+    std::string cuda_library = "libcuda.so.1";  // as --cuda-library
   };
 
   static std::unique_ptr<Checker> Create(Options options);
