@@ -121,6 +121,25 @@ def test_bad_command_lines(args):
     assert check(*args).returncode == 2
 
 
+def test_a_load_that_the_engine_refuses_says_all_in_every_place(repository):
+    """What the parser takes and the model does not have: the answer has all of it, the index and the log the reason."""
+    wrong = REPAIRED.replace('"INPUT1" data_type: TYPE_FP32', '"INPUT1" data_type: TYPE_INT64').replace(
+        '"OUTPUT0" data_type: TYPE_FP32', '"OUTPUT0" data_type: TYPE_INT32')
+    (repository / "m" / "config.pbtxt").write_text(wrong)
+    first = "unable to load model 'm', configuration expects datatype TYPE_INT64 for input 'INPUT1', model provides TYPE_FP32"
+    with Served(repository, "--cuda-library=none") as server:
+        for refusals in (1, 2):
+            status, text = server.load("m")
+            assert status == 400
+            assert text.startswith(f"load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: {first};")
+            for place, fault in (("7:31", "input[1].data_type: found TYPE_INT64, expected TYPE_FP32, as the model has"),
+                                 ("9:37", "output[0].data_type: found TYPE_INT32, expected TYPE_FP32, as the model has")):
+                assert f"m/config.pbtxt:{place}: {fault}" in text
+            (entry,) = [e for e in json.loads(server.post("/v2/repository/index")[1]) if e["name"] == "m"]
+            assert entry["state"] == "UNAVAILABLE" and entry["version"] == "1" and first in entry["reason"]
+            assert server.log().count(first) == refusals, "the log has each refusal once"
+
+
 def test_dry_run_says_all_and_leaves_nothing(repository):
     make_model(repository, "other", models.addsub_model())
     options = ["--cuda-library=none"]

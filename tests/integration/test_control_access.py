@@ -139,7 +139,7 @@ def test_keys_are_asked_for_and_read_again(repository, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text(f"ops {KEY}\ntracer another-long-key trace\n")
     keys.chmod(0o600)
-    with Served(repository, "--load-model=m", f"--control-access=keys:{keys}", wait_ready=False) as server:
+    with Served(repository, "--load-model=m", f"--control-access=keys:{keys}", "--log-verbose=9", wait_ready=False) as server:
         connection = http.client.HTTPConnection(server.url)
 
         def status(path, key=None, method="GET"):
@@ -148,6 +148,7 @@ def test_keys_are_asked_for_and_read_again(repository, tmp_path):
         assert status("/v2/logging") == 401
         assert status("/v2/logging", "wrong-wrong-wrong-wrong") == 401
         assert status("/v2/logging", KEY) == 200
+        status("/v2/logging", KEY, "POST")  # a change: the log says whose
         assert status("/v2/logging", "another-long-key") == 403
         assert status("/v2/trace/setting", "another-long-key") == 200
         assert status("/v2/health/live") == 200
@@ -161,6 +162,10 @@ def test_keys_are_asked_for_and_read_again(repository, tmp_path):
         server.process.send_signal(signal.SIGHUP)
         assert status("/v2/logging", "a-new-key-for-the-night") == 200
         assert server.process.poll() is None
+        log = server.log()
+        assert "API key 'ops'" in log and "an unknown API key was presented" in log
+        for key in (KEY, "another-long-key", "wrong-wrong-wrong-wrong", "a-new-key-for-the-night"):
+            assert key not in log, "the log has names of keys, and no key, good or wrong"
 
 
 @pytest.mark.parametrize("access, text", [

@@ -128,6 +128,9 @@ def test_an_unload_answers_with_its_verdict(server):
     assert version["witness_bytes"]["host"] >= held * 0.95
     remembered = get(server, "/v2/models/weights/memory")["versions"][0]["last_unload"]
     assert remembered == {key: value for key, value in version.items() if key != "version"}
+    host = get(server, "/v2/memory")["devices"][0]
+    assert host["high_water_bytes"] >= host["ledger_bytes"] + held, "what it was is not forgotten"
+    assert sample(server.metrics(), "tidemark_memory_high_water_bytes", device="host") >= host["high_water_bytes"]
     status, body = server.post("/v2/repository/models/weights/unload")
     assert status == 200 and json.loads(body)["unload"]["versions"] == [], "there was nothing to unload"
 
