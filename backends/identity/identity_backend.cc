@@ -8,6 +8,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "backend/model_metrics.h"
 #include "backends/identity/identity_config.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -91,14 +92,18 @@ absl::Status CopyOutputs(Execution& request) {
 
 class IdentityInstance final : public BackendInstance {
  public:
-  explicit IdentityInstance(std::int64_t delay_nanos) : delay_nanos_(delay_nanos) {}
+  IdentityInstance(std::int64_t delay_nanos, MetricCounter* bytes) : delay_nanos_(delay_nanos), bytes_(bytes) {}
 
   // An execution that waits must not wait on an event loop.
   bool thread_bound() const override { return delay_nanos_ > 0; }
 
   void Execute(std::span<Execution* const> requests) noexcept override {
     const std::int64_t start = NowNanos();
-    for (Execution* request : requests) request->infer_start_nanos = start;
+    for (Execution* request : requests) {
+      request->infer_start_nanos = start;
+      if (bytes_ == nullptr) continue;
+      for (const InputTensor& input : request->inputs) bytes_->Increment(static_cast<double>(input.data.size()));
+    }
     try {
       if (delay_nanos_ > 0) WaitForExecution(requests, delay_nanos_);
     } catch (const std::exception&) {
@@ -119,11 +124,13 @@ class IdentityInstance final : public BackendInstance {
 
  private:
   const std::int64_t delay_nanos_;
+  MetricCounter* const bytes_;  // of all inputs; may be null
 };
 
 class IdentityModel final : public BackendModel {
  public:
-  IdentityModel(inference::ModelConfig config, IdentityDelays delays) : config_(std::move(config)), delays_(delays) {}
+  IdentityModel(inference::ModelConfig config, IdentityDelays delays, MetricCounter* bytes)
+      : config_(std::move(config)), delays_(delays), bytes_(bytes) {}
 
   const inference::ModelConfig& config() const override { return config_; }
 
@@ -138,7 +145,7 @@ class IdentityModel final : public BackendModel {
     ASSIGN_OR_RETURN(const Scope::Handle handle, scope.Acquire(
                                                      ResourceKind::kEngineObject, kHost, 0, "instance",
                                                      [&] {
-                                                       instance = std::make_unique<IdentityInstance>(delay);
+                                                       instance = std::make_unique<IdentityInstance>(delay, bytes_);
                                                        return absl::OkStatus();
                                                      },
                                                      [] { return absl::OkStatus(); }));
@@ -149,6 +156,7 @@ class IdentityModel final : public BackendModel {
  private:
   const inference::ModelConfig config_;
   const IdentityDelays delays_;
+  MetricCounter* const bytes_;  // may be null
 };
 
 class IdentityBackend final : public Backend {
@@ -173,7 +181,13 @@ class IdentityBackend final : public Backend {
                                                      ResourceKind::kEngineObject, kHost, 0, "model",
                                                      [] { return absl::OkStatus(); }, [] { return absl::OkStatus(); }));
     static_cast<void>(handle);
-    return std::make_unique<IdentityModel>(config, delays);
+    MetricCounter* bytes = nullptr;
+    if (artifact.metrics != nullptr) {
+      ASSIGN_OR_RETURN(bytes,
+                       artifact.metrics->Counter("input_byte_size_counter",
+                                                 "Cumulative input byte size of all requests received by the model"));
+    }
+    return std::make_unique<IdentityModel>(config, delays, bytes);
   }
 };
 

@@ -14,6 +14,7 @@ namespace tidemark {
 //   creation_delay_sec              seconds (fractions allowed) that a load takes longer
 //   execute_delay_ms                milliseconds that every execution takes longer
 //   instance_wise_delay_multiplier  instance k of a group waits max(1, k * multiplier) times as long
+// It adds the counter `input_byte_size_counter` to the metrics, as Triton's does.
 // All delays end at once when the load or every request of the execution is cancelled.
 absl::StatusOr<std::unique_ptr<Backend>> CreateIdentityBackend(const BackendContext& context);
 

@@ -19,6 +19,7 @@
 namespace tidemark {
 
 class Gpus;
+class ModelMetrics;
 
 // What one load hands to a backend. Everything outlives the BackendModel made from it except `cancel`, which is good
 // until CreateModel / CreateInstance returns.
@@ -29,6 +30,7 @@ struct ModelArtifact {
   std::filesystem::path version_directory;  // holds the artifact
   bool auto_complete = true;                // --disable-auto-complete-config not given
   CancelFlag* cancel = nullptr;             // set when the load is cancelled; may be null
+  ModelMetrics* metrics = nullptr;          // backend/model_metrics.h: where it may add its own; may be null
 };
 
 // Bytes by device (kHost for host memory).

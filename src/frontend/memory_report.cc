@@ -231,6 +231,10 @@ std::map<DeviceId, MemoryUse> MemoryUseOf(Model& model, const LoadHistory::Versi
     use.working = now - use.cached - use.weights;
     uses[device] = use;
   }
+  if (const MemoryFigures answers = model.answer_memory(); answers.high_water != 0) {
+    uses[kHost].cached += static_cast<std::int64_t>(answers.now);
+    uses[kHost].high_water += static_cast<std::int64_t>(answers.high_water);
+  }
   return uses;
 }
 

@@ -1,38 +1,21 @@
 #include "frontend/metrics_page.h"
 
 #include <fmt/format.h>
-#include <prometheus/client_metric.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "frontend/metrics_writer.h"
 #include "observe/latency_distributions.h"
 
 namespace tidemark {
 namespace {
-
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<std::pair<std::string, std::string>>;
-
-double Number(std::uint64_t value) { return static_cast<double>(value); }
-
-// "namespace/…/name" of a registry key, taken apart.
-std::string NameOf(std::string_view key) { return std::string(key.substr(key.rfind('/') + 1)); }
-std::string NamespaceOf(std::string_view key) {
-  const std::size_t slash = key.rfind('/');
-  return slash == std::string_view::npos ? "" : std::string(key.substr(0, slash));
-}
 
 ClientMetric HistogramOf(const SecondsHistogram& seconds) {
   ClientMetric metric;
@@ -49,35 +32,6 @@ ClientMetric HistogramOf(const SecondsHistogram& seconds) {
 }
 
 }  // namespace
-
-// Families in the order in which they are written.
-class MetricsPage::Writer {
- public:
-  void Begin(std::string_view name, MetricType type, std::string_view help) {
-    families_.push_back({std::string(name), std::string(help), type, {}});
-  }
-  void Counter(std::string_view name, std::string_view help) { Begin(name, MetricType::Counter, help); }
-  void Gauge(std::string_view name, std::string_view help) { Begin(name, MetricType::Gauge, help); }
-  // A sample of the family that was begun last.
-  void Add(Labels labels, double value) {
-    ClientMetric metric;
-    metric.counter.value = metric.gauge.value = value;
-    Add(std::move(labels), std::move(metric));
-  }
-  void Add(Labels labels, ClientMetric metric) {
-    std::sort(labels.begin(), labels.end());
-    for (auto& [name, value] : labels) metric.label.push_back({std::move(name), std::move(value)});
-    families_.back().metric.push_back(std::move(metric));
-  }
-  std::string Text() const {
-    std::ostringstream out;
-    prometheus::TextSerializer().Serialize(out, families_);
-    return std::move(out).str();
-  }
-
- private:
-  std::vector<MetricFamily> families_;
-};
 
 MetricsPage::MetricsPage(Options options, Parts parts)
     : options_(std::move(options)), parts_(std::move(parts)), start_seconds_(static_cast<double>(UnixMillis()) / 1000) {
@@ -115,6 +69,7 @@ std::string MetricsPage::Render() {
   Writer writer;
   AddInference(writer, entries);
   AddDistributions(writer, entries);
+  AddCache(writer);
   std::uint64_t pinned = 0;
   for (const auto& [device, kinds] : totals.kinds) {
     pinned += kinds[static_cast<std::size_t>(ResourceKind::kPinnedMemory)].now;
@@ -129,6 +84,7 @@ std::string MetricsPage::Render() {
   AddMemory(writer, totals);
   AddLoads(writer);
   AddModels(writer, *snapshot);
+  AddCustom(writer, *snapshot);
   return writer.Text();
 }
 
@@ -172,6 +128,31 @@ constexpr CountFamily kDurations[] = {
      [](const StatisticsTotals& t) { return Number(t.compute_output.us); }},
 };
 
+// Of versions with a response cache only.
+constexpr CountFamily kCacheCounts[] = {
+    {"nv_cache_num_hits_per_model", "Number of cache hits per model",
+     [](const StatisticsTotals& t) { return Number(t.cache_hit.count); }},
+    {"nv_cache_num_misses_per_model", "Number of cache misses per model",
+     [](const StatisticsTotals& t) { return Number(t.cache_miss.count); }},
+    {"nv_cache_hit_duration_per_model", "Total cache hit duration per model, in microseconds",
+     [](const StatisticsTotals& t) { return Number(t.cache_hit.us); }},
+    {"nv_cache_miss_duration_per_model", "Total cache miss (insert+lookup) duration per model, in microseconds",
+     [](const StatisticsTotals& t) { return Number(t.cache_miss.us); }},
+};
+
+// Has a version the summary of that phase? Where hits take no time at all the one of whole requests would mislead.
+bool HasSummary(const StatisticsBook::Entry& entry, LatencyDistributions::Phase phase) {
+  switch (phase) {
+    case LatencyDistributions::Phase::kRequest:
+      return !entry.cached;
+    case LatencyDistributions::Phase::kCacheHit:
+    case LatencyDistributions::Phase::kCacheMiss:
+      return entry.cached;
+    default:
+      return true;
+  }
+}
+
 struct SummaryFamily {
   LatencyDistributions::Phase phase;
   std::string_view name;
@@ -188,6 +169,10 @@ constexpr SummaryFamily kSummaries[] = {
      "Cumulative compute inference duration in microseconds (does not include cached requests)"},
     {LatencyDistributions::Phase::kOutput, "nv_inference_compute_output_summary_us",
      "Cumulative inference compute output duration in microseconds (does not include cached requests)"},
+    {LatencyDistributions::Phase::kCacheHit, "nv_cache_hit_summary_per_model",
+     "Summary of cache hit counts/durations per model, in microseconds."},
+    {LatencyDistributions::Phase::kCacheMiss, "nv_cache_miss_summary_per_model",
+     "Summary of cache miss counts/durations per model, in microseconds."},
 };
 
 }  // namespace
@@ -212,6 +197,14 @@ void MetricsPage::AddInference(Writer& writer, const std::vector<StatisticsBook:
   for (const CountFamily& family : kCounts) add(family);
   if (parts_.statistics->options().counters) {
     for (const CountFamily& family : kDurations) add(family);
+    if (std::any_of(entries.begin(), entries.end(), [](const auto& entry) { return entry.cached; })) {
+      for (const CountFamily& family : kCacheCounts) {
+        writer.Counter(family.name, family.help);
+        for (const auto& entry : entries) {
+          if (entry.cached) writer.Add(LabelsOf(entry, options_.namespaces), family.value(entry.totals));
+        }
+      }
+    }
   }
   writer.Gauge("nv_inference_pending_request_count",
                "Instantaneous number of pending requests awaiting execution per-model.");
@@ -238,8 +231,11 @@ void MetricsPage::AddDistributions(Writer& writer, const std::vector<StatisticsB
   }
   if (!options.summaries) return;
   for (const SummaryFamily& family : kSummaries) {
+    const auto has = [&](const StatisticsBook::Entry& entry) { return HasSummary(entry, family.phase); };
+    if (std::none_of(entries.begin(), entries.end(), has)) continue;
     writer.Begin(family.name, MetricType::Summary, family.help);
     for (const auto& entry : entries) {
+      if (!has(entry)) continue;
       writer.Add(LabelsOf(entry, options_.namespaces), *entry.distributions->Summary(family.phase));
     }
   }

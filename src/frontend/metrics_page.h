@@ -14,6 +14,7 @@
 #include "frontend/http/message.h"
 #include "frontend/memory_report.h"
 #include "inference/registry.h"
+#include "inference/response_cache.h"
 #include "lifecycle/lifecycle.h"
 #include "observe/statistics_book.h"
 #include "resource/buffer_pool.h"
@@ -43,6 +44,7 @@ class MetricsPage {
     BufferPool* buffers = nullptr;
     MemoryWitness* witness = nullptr;
     StatisticsBook* statistics = nullptr;
+    const ResponseCache* cache = nullptr;  // null: there is none
     MemoryReport* report = nullptr;
     std::function<std::size_t()> connections;  // open ones; may be empty
   };
@@ -56,12 +58,15 @@ class MetricsPage {
 
   void AddInference(Writer& writer, const std::vector<StatisticsBook::Entry>& entries) const;
   void AddDistributions(Writer& writer, const std::vector<StatisticsBook::Entry>& entries) const;
+  void AddCache(Writer& writer) const;
   void AddGpus(Writer& writer);
   void AddCpu(Writer& writer);
   void AddServer(Writer& writer) const;
   void AddMemory(Writer& writer, const LedgerTotals& totals) const;
   void AddLoads(Writer& writer) const;
   void AddModels(Writer& writer, const RegistrySnapshot& snapshot) const;
+  // What backends add, last: a name that the server has is the server's.
+  void AddCustom(Writer& writer, const RegistrySnapshot& snapshot) const;
   // Takes new samples when the last ones are older than the interval.
   void Poll();
 

@@ -80,6 +80,7 @@ absl::Status EnsembleRun::Begin() {
     value.data_type = given->data_type;
     value.shape = given->shape;
     value.data = given->data;
+    value.region = given->region;
   }
   return absl::OkStatus();
 }
@@ -169,6 +170,7 @@ EnsembleRun::Call EnsembleRun::MakeCall(std::size_t number, std::uint64_t iterat
       input.shape = Adjusted(value.shape, declared->dims, member.max_batch_size() > 0);
     }
     input.data = value.data;
+    input.region = value.region;
     if (value.memory != nullptr) memory.push_back(value.memory);
   }
   if (request_->trace != nullptr) {

@@ -41,6 +41,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
     Shape shape;
     std::span<const std::byte> data;
     std::shared_ptr<Buffer> memory;  // of `data`; null: the request's own input. Last owner: whoever reads it last
+    SharedMemoryLease region;        // the client's memory that `data` lies in
     bool absent = false;             // an optional input that is not given, or an output that the member did not make
   };
   using Key = std::pair<std::size_t, std::uint64_t>;  // tensor or step, and iteration

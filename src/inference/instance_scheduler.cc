@@ -76,9 +76,10 @@ InstanceScheduler::~InstanceScheduler() {
   while (!instances_.empty()) instances_.pop_back();
 }
 
-absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(
-    Scope& scope, BackendModel& model, const ModelInfo& info, BufferPool& buffers,
-    std::unique_ptr<SequenceTensors> sequences) {
+absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(Scope& scope, BackendModel& model,
+                                                                             const ModelInfo& info, BufferPool& buffers,
+                                                                             std::unique_ptr<SequenceTensors> sequences,
+                                                                             RateLimiter* limiter) {
   auto scheduler = std::make_unique<InstanceScheduler>(Private(), info, buffers);
   scheduler->sequences_ = std::move(sequences);
   if (info.config().dynamic_batching().preserve_ordering()) scheduler->order_ = std::make_shared<ResponseOrder>();
@@ -86,17 +87,21 @@ absl::StatusOr<std::unique_ptr<InstanceScheduler>> InstanceScheduler::Create(
     const std::vector<std::string> names = InstanceNames(group);
     if (group.kind() == inference::ModelInstanceGroup::KIND_GPU) {
       for (const std::int32_t gpu : group.gpus()) {
-        for (const std::string& name : names) RETURN_IF_ERROR(scheduler->AddInstance(scope, model, group, name, gpu));
+        for (const std::string& name : names) {
+          RETURN_IF_ERROR(scheduler->AddInstance(scope, model, limiter, group, name, gpu));
+        }
       }
     } else {
-      for (const std::string& name : names) RETURN_IF_ERROR(scheduler->AddInstance(scope, model, group, name, kHost));
+      for (const std::string& name : names) {
+        RETURN_IF_ERROR(scheduler->AddInstance(scope, model, limiter, group, name, kHost));
+      }
     }
   }
   RETURN_IF_ERROR(scheduler->StartThreads(scope));
   return scheduler;
 }
 
-absl::Status InstanceScheduler::AddInstance(Scope& scope, BackendModel& model,
+absl::Status InstanceScheduler::AddInstance(Scope& scope, BackendModel& model, RateLimiter* limiter,
                                             const inference::ModelInstanceGroup& group, std::string_view name,
                                             DeviceId device) {
   auto instance = std::make_unique<Instance>();
@@ -104,9 +109,12 @@ absl::Status InstanceScheduler::AddInstance(Scope& scope, BackendModel& model,
   instance->passive = group.passive();
   instance->device = device;
   instance->scope = std::make_unique<Scope>(scope, fmt::format("instance/{}", name));
+  if (limiter != nullptr && !instance->passive) {
+    ASSIGN_OR_RETURN(instance->turn, limiter->Add(group.rate_limiter(), device));
+  }
   ASSIGN_OR_RETURN(instance->backend, model.CreateInstance(*instance->scope, group, name, device));
   instance->thread_scope = std::make_unique<Scope>(*instance->scope, "thread");
-  thread_bound_ = thread_bound_ || instance->backend->thread_bound();
+  thread_bound_ = thread_bound_ || instance->backend->thread_bound() || instance->turn != nullptr;
   if (!instance->passive) instance->number = active_++;
   instances_.push_back(std::move(instance));
   return absl::OkStatus();
@@ -296,11 +304,15 @@ void InstanceScheduler::ThreadMain(Instance& instance) {
       batch.swap(instance.assigned);
     }
     statistics_->AddPending(-Waiting(batch));
+    if (instance.turn != nullptr) static_cast<void>(instance.turn->Begin(nullptr));  // fails when cancelled only
     Run(instance, batch);
+    bool more = false;
     {
       absl::MutexLock lock(&mutex_);
       Release(instance, dropped);
+      more = !instance.assigned.empty();
     }
+    if (instance.turn != nullptr) instance.turn->End(more);
     AnswerDropped(dropped);
     AnswerAll(batch);
   }
@@ -426,6 +438,13 @@ void InstanceScheduler::Answer(ScheduledRequest& scheduled) {
   ResponseOrder::Complete(order, scheduled.place, std::move(scheduled.request));
 }
 
+void InstanceScheduler::AnswerUnexecuted(std::unique_ptr<InferenceRequest> request) {
+  ScheduledRequest scheduled;
+  if (order_ != nullptr) scheduled.place = ResponseOrder::Add(order_, *request);
+  scheduled.request = std::move(request);
+  Answer(scheduled);
+}
+
 void InstanceScheduler::AnswerAll(Batch& batch) {
   for (ScheduledRequest& scheduled : batch) {
     if (!scheduled.is_null) Answer(scheduled);
@@ -458,7 +477,9 @@ absl::Status InstanceScheduler::WarmUp(CancelFlag* cancel, std::size_t count,
       }
       batch.push_back(std::move(scheduled));
     }
+    if (instance->turn != nullptr) RETURN_IF_ERROR(instance->turn->Begin(cancel));
     Execute(*instance, batch);
+    if (instance->turn != nullptr) instance->turn->End(false);
     for (const ScheduledRequest& scheduled : batch) RETURN_IF_ERROR(scheduled.request->response.status);
   }
   return absl::OkStatus();

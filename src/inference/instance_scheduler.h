@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "backend/backend.h"
 #include "inference/model_info.h"
+#include "inference/rate_limiter.h"
 #include "inference/request_queue.h"
 #include "inference/response_order.h"
 #include "inference/scheduler.h"
@@ -52,13 +53,16 @@ class InstanceScheduler final : public Scheduler {
  public:
   // Makes the instances of `config` on child scopes of `scope`; one that fails takes all before it with it. `info`,
   // `model` and `buffers` outlive the scheduler. `sequences`: for a model with sequence_batching, null for others.
-  static absl::StatusOr<std::unique_ptr<InstanceScheduler>> Create(
-      Scope& scope, BackendModel& model, const ModelInfo& info, BufferPool& buffers,
-      std::unique_ptr<SequenceTensors> sequences = nullptr);
+  // `limiter` (null: instances run whenever they are idle) outlives the scheduler.
+  static absl::StatusOr<std::unique_ptr<InstanceScheduler>> Create(Scope& scope, BackendModel& model,
+                                                                   const ModelInfo& info, BufferPool& buffers,
+                                                                   std::unique_ptr<SequenceTensors> sequences = nullptr,
+                                                                   RateLimiter* limiter = nullptr);
   InstanceScheduler(Private, const ModelInfo& info, BufferPool& buffers);
   ~InstanceScheduler() override;
 
   void Enqueue(ScheduledRequest scheduled, bool may_run_inline) override;
+  void AnswerUnexecuted(std::unique_ptr<InferenceRequest> request) override;
   absl::Status Health() const override;
   void Start(ModelStatistics& statistics) override { statistics_ = &statistics; }
 
@@ -76,14 +80,15 @@ class InstanceScheduler final : public Scheduler {
     bool passive = false;
     DeviceId device = kHost;
     std::unique_ptr<Scope> scope;
+    std::unique_ptr<RateLimiter::Member> turn;  // null: it never waits for others
     std::unique_ptr<BackendInstance> backend;
     Batch assigned;                       // for its thread; guarded by the scheduler's mutex
     absl::CondVar wake;                   // signalled when there is something assigned, or nothing more will be
     std::unique_ptr<Scope> thread_scope;  // dies first: the thread is joined before the engine's instance goes
   };
 
-  absl::Status AddInstance(Scope& scope, BackendModel& model, const inference::ModelInstanceGroup& group,
-                           std::string_view name, DeviceId device);
+  absl::Status AddInstance(Scope& scope, BackendModel& model, RateLimiter* limiter,
+                           const inference::ModelInstanceGroup& group, std::string_view name, DeviceId device);
   absl::Status StartThreads(Scope& scope);
   void ThreadMain(Instance& instance);
   void TimerMain();
@@ -121,9 +126,9 @@ class InstanceScheduler final : public Scheduler {
   BufferPool& buffers_;
   ModelStatistics* statistics_ = nullptr;
   ExecutionTimes times_;
-  bool thread_bound_ = false;
-  bool immediate_ = true;   // an idle instance takes any request at once
-  std::size_t active_ = 0;  // instances that take requests
+  bool thread_bound_ = false;  // executions are for the instances' threads alone
+  bool immediate_ = true;      // an idle instance takes any request at once
+  std::size_t active_ = 0;     // instances that take requests
   std::unique_ptr<SequenceTensors> sequences_;
   std::shared_ptr<ResponseOrder> order_;
   std::vector<std::unique_ptr<Instance>> instances_;

@@ -25,12 +25,15 @@ void DropRepeatedOutputs(std::vector<RequestedOutput>& outputs) {
 Model::Model(Parts parts) : parts_(std::move(parts)) {
   if (parts_.statistics == nullptr) parts_.statistics = std::make_shared<ModelStatistics>();
   parts_.scheduler->Start(*parts_.statistics);
+  if (parts_.answers != nullptr) parts_.answers->Start(*parts_.statistics);
 }
 
 Model::~Model() {
   // The order is the promise: instances, engine model, then what is left on the scope.
   parts_.scheduler.reset();
+  parts_.answers.reset();
   parts_.backend_model.reset();
+  parts_.metrics.reset();
   parts_.scope.reset();
   parts_.files.reset();
 }
@@ -46,6 +49,9 @@ void Model::Submit(std::unique_ptr<InferenceRequest> request, bool may_run_inlin
   }
   DropRepeatedOutputs(request->outputs);
   scheduled.request = std::move(request);
+  if (parts_.answers != nullptr && parts_.answers->Find(scheduled)) {
+    return parts_.scheduler->AnswerUnexecuted(std::move(scheduled.request));
+  }
   parts_.scheduler->Enqueue(std::move(scheduled), may_run_inline);
 }
 

@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunEnsemble() {
   model_.scheduler =
       std::make_unique<EnsembleScheduler>(*model_.info, std::move(plan), *parts_.registry, *parts_.buffers);
   if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("before the commit");
-  if (parts_.statistics != nullptr) model_.statistics = parts_.statistics->Open(source_.key, version_, {});
+  RETURN_IF_ERROR(Equip());
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();
   return model;

@@ -41,6 +41,8 @@ struct IndexEntry {
 
 class BackendRegistry;
 class LoadPool;
+class RateLimiter;
+class ResponseCache;
 
 // What the whole server is doing.
 enum class ServerState : std::uint8_t { kStarting, kReady, kExiting };
@@ -80,6 +82,8 @@ class Lifecycle {
     BackendRegistry* backends = nullptr;
     BufferPool* buffers = nullptr;
     StatisticsBook* statistics = nullptr;  // may be null: then each load counts for itself
+    ResponseCache* cache = nullptr;        // may be null: then no answers are cached
+    RateLimiter* rate_limiter = nullptr;   // may be null: then instances execute whenever they are idle
     MemoryWitness* witness = nullptr;      // may be null: then the history knows the ledger's figures only
   };
 

@@ -249,6 +249,8 @@ absl::StatusOr<std::unique_ptr<Model>> Lifecycle::Impl::RunVersion(const ModelSo
                                .buffers = parts_.buffers,
                                .registry = parts_.registry,
                                .statistics = parts_.statistics,
+                               .cache = parts_.cache,
+                               .rate_limiter = parts_.rate_limiter,
                                .admission = &admission_,
                                .operation = &running.operation,
                                .cancel = &running.cancel,
@@ -504,6 +506,9 @@ UnloadRecord Lifecycle::Impl::TakeDown(Drain& drain) {
   UnloadRecord record;
   for (const auto& [device, figures] : drain.model->scope().MemoryUse()) {
     record.held[device] = static_cast<std::int64_t>(figures.now);
+  }
+  if (const std::uint64_t answers = drain.model->answer_memory().now; answers != 0) {
+    record.held[kHost] += static_cast<std::int64_t>(answers);
   }
   const DeviceBytes before = Witnessed(record.held);
   const std::int64_t witnessed = NowNanos();

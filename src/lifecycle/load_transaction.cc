@@ -103,14 +103,25 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
               (reserved - start) / 1000, (initialised - reserved) / 1000, (NowNanos() - initialised) / 1000);
   if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("after the warm-up");
   model_.scheduler = std::move(scheduler_);
-  if (parts_.statistics != nullptr) {
-    model_.statistics = parts_.statistics->Open(source_.key, version_, FirstResponseBuckets(config_), TagsOf(config_));
-  }
+  RETURN_IF_ERROR(Equip());
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();
   reservations_.Reset();
   permit_.End();
   return model;
+}
+
+absl::Status LoadTransaction::Equip() {
+  const inference::ModelConfig& config = model_.info->config();
+  const bool cached = parts_.cache != nullptr && config.response_cache().enable();
+  if (cached) {
+    ASSIGN_OR_RETURN(model_.answers, ModelAnswers::Create(*parts_.cache, *parts_.ledger, *parts_.platform, owner_,
+                                                          *model_.info, *parts_.buffers));
+  }
+  if (parts_.statistics == nullptr) return absl::OkStatus();
+  model_.statistics =
+      parts_.statistics->Open(source_.key, version_, FirstResponseBuckets(config), TagsOf(config), cached);
+  return absl::OkStatus();
 }
 
 absl::Status LoadTransaction::Resolve() {
@@ -165,6 +176,8 @@ absl::Status LoadTransaction::Open() {
   model_.scope = std::make_unique<Scope>(
       *parts_.ledger, *parts_.platform, owner_,
       Scope::Options{.cancel = parts_.cancel, .reservations = &reservations_, .resident = false});
+  model_.metrics = std::make_unique<ModelMetrics>();
+  artifact_.metrics = model_.metrics.get();
   ASSIGN_OR_RETURN(const inference::ModelConfig for_engine, EngineConfig(config_));
   ASSIGN_OR_RETURN(model_.backend_model, backend_->CreateModel(artifact_, for_engine, *model_.scope));
   return absl::OkStatus();
@@ -202,7 +215,7 @@ absl::Status LoadTransaction::Initialise() {
     ASSIGN_OR_RETURN(sequences, SequenceTensors::Create(*model_.info, source_.directory, *parts_.buffers));
   }
   ASSIGN_OR_RETURN(scheduler_, InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info,
-                                                         *parts_.buffers, std::move(sequences)));
+                                                         *parts_.buffers, std::move(sequences), parts_.rate_limiter));
   return absl::OkStatus();
 }
 
@@ -279,7 +292,9 @@ void LoadTransaction::CheckSteps(bool open, Findings& out) {
 void LoadTransaction::RollBack() noexcept {
   scheduler_.reset();
   model_.scheduler.reset();
+  model_.answers.reset();
   model_.backend_model.reset();
+  model_.metrics.reset();
   model_.info.reset();
   model_.scope.reset();
   model_.files.reset();

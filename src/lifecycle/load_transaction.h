@@ -39,6 +39,8 @@ class LoadTransaction {
     BufferPool* buffers = nullptr;
     const Registry* registry = nullptr;    // where an ensemble finds its members; null: there are no ensembles
     StatisticsBook* statistics = nullptr;  // may be null
+    ResponseCache* cache = nullptr;        // null: no answers are cached
+    RateLimiter* rate_limiter = nullptr;   // null: instances execute whenever they are idle
     Admission* admission = nullptr;
     Admission::Operation* operation = nullptr;  // outlives the transaction only, like the flag
     CancelFlag* cancel = nullptr;               // may be null
@@ -77,6 +79,8 @@ class LoadTransaction {
   absl::Status Validate();
   absl::Status Initialise();
   absl::Status WarmUp();
+  // Last step but the commit: where the version is counted, and its part of the cache.
+  absl::Status Equip();
   void CheckSteps(bool open, Findings& out);
   void RollBack() noexcept;
 

@@ -10,7 +10,7 @@
 namespace tidemark {
 namespace {
 
-constexpr std::size_t kPhases = 5;
+constexpr std::size_t kPhases = 7;
 
 prometheus::Summary::Quantiles QuantilesOf(const LatencyOptions& options) {
   prometheus::Summary::Quantiles quantiles;
@@ -44,12 +44,23 @@ const std::vector<double>& LatencyDistributions::DefaultBuckets() {
 void LatencyDistributions::ObserveRequest(std::uint64_t request, std::uint64_t queue, std::uint64_t input,
                                           std::uint64_t infer, std::uint64_t output) {
   if (!state_->summaries[0]) return;
-  const std::array<std::uint64_t, kPhases> nanos = {request, queue, input, infer, output};
-  for (std::size_t i = 0; i < kPhases; ++i) state_->summaries[i]->Observe(static_cast<double>(nanos[i] / 1000));
+  const std::array<std::uint64_t, 5> nanos = {request, queue, input, infer, output};
+  for (std::size_t i = 0; i < nanos.size(); ++i) state_->summaries[i]->Observe(static_cast<double>(nanos[i] / 1000));
 }
 
 void LatencyDistributions::ObserveFirstResponse(std::uint64_t nanos) {
   if (state_->first_response) state_->first_response->Observe(static_cast<double>(nanos / 1'000'000));
+}
+
+void LatencyDistributions::ObserveCacheHit(std::uint64_t nanos) {
+  if (!state_->summaries[0]) return;
+  state_->summaries[static_cast<std::size_t>(Phase::kQueue)]->Observe(0);
+  state_->summaries[static_cast<std::size_t>(Phase::kCacheHit)]->Observe(static_cast<double>(nanos / 1000));
+}
+
+void LatencyDistributions::ObserveCacheMiss(std::uint64_t nanos) {
+  if (!state_->summaries[0]) return;
+  state_->summaries[static_cast<std::size_t>(Phase::kCacheMiss)]->Observe(static_cast<double>(nanos / 1000));
 }
 
 std::unique_ptr<prometheus::ClientMetric> LatencyDistributions::FirstResponse() const {

@@ -37,10 +37,13 @@ class LatencyDistributions {
   void ObserveRequest(std::uint64_t request, std::uint64_t queue, std::uint64_t input, std::uint64_t infer,
                       std::uint64_t output);
   void ObserveFirstResponse(std::uint64_t nanos);
+  // A request that the response cache answered: it waited in no queue.
+  void ObserveCacheHit(std::uint64_t nanos);
+  void ObserveCacheMiss(std::uint64_t nanos);
 
   // Null when it is not asked for.
   std::unique_ptr<prometheus::ClientMetric> FirstResponse() const;
-  enum class Phase { kRequest, kQueue, kInput, kInfer, kOutput };
+  enum class Phase { kRequest, kQueue, kInput, kInfer, kOutput, kCacheHit, kCacheMiss };
   std::unique_ptr<prometheus::ClientMetric> Summary(Phase phase) const;
 
  private:

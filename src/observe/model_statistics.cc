@@ -63,6 +63,28 @@ void ModelStatistics::RecordFailure(const RequestTimes& times, std::int64_t end_
   ++stats_.failures[static_cast<std::size_t>(reason)];
 }
 
+void ModelStatistics::RecordCacheHit(const RequestTimes& times, std::int64_t lookup_nanos, std::int64_t end_nanos) {
+  const std::uint64_t lookup = Between(0, lookup_nanos);
+  const std::int64_t whole = end_nanos - times.received;
+  {
+    absl::MutexLock lock(&mutex_);
+    stats_.success.Add(Between(0, whole));
+    stats_.queue.Add(0);
+    stats_.cache_hit.Add(lookup);
+  }
+  if (distributions_ != nullptr) distributions_->ObserveCacheHit(lookup);
+  RecordFirstResponse(whole);
+}
+
+void ModelStatistics::RecordCacheMiss(std::int64_t nanos) {
+  const std::uint64_t miss = Between(0, nanos);
+  {
+    absl::MutexLock lock(&mutex_);
+    stats_.cache_miss.Add(miss);
+  }
+  if (distributions_ != nullptr) distributions_->ObserveCacheMiss(miss);
+}
+
 void ModelStatistics::RecordExecution(const RequestTimes& times, std::uint64_t batch) {
   absl::MutexLock lock(&mutex_);
   ++stats_.execution_count;

@@ -93,6 +93,10 @@ class ModelStatistics {
   // One request was answered. `batch` counts inferences in it (1 for a model that does not batch).
   void RecordSuccess(const RequestTimes& times, std::uint64_t batch);
   void RecordFailure(const RequestTimes& times, std::int64_t end_nanos, FailureReason reason = FailureReason::kBackend);
+  // One request was answered from the response cache, found in `lookup_nanos`. `times`: up to `queued`.
+  void RecordCacheHit(const RequestTimes& times, std::int64_t lookup_nanos, std::int64_t end_nanos);
+  // A request was executed well that the cache did not have: so long it took to look it up and to keep its answer.
+  void RecordCacheMiss(std::int64_t nanos);
   // One execution of an instance over `batch` inferences in all, timed by any of its requests.
   void RecordExecution(const RequestTimes& times, std::uint64_t batch);
   // The first response of any request is there, `nanos` after it was received. RecordSuccess does not imply it.

@@ -5,7 +5,7 @@
 namespace tidemark {
 
 std::shared_ptr<ModelStatistics> StatisticsBook::Open(std::string_view key, std::int64_t version,
-                                                      const std::vector<double>& buckets, Tags tags) {
+                                                      const std::vector<double>& buckets, Tags tags, bool cached) {
   Id id(key, version);
   std::shared_ptr<LatencyDistributions> distributions;
   {
@@ -16,6 +16,7 @@ std::shared_ptr<ModelStatistics> StatisticsBook::Open(std::string_view key, std:
     }
     distributions = record.distributions;
     record.tags = std::move(tags);
+    record.cached = cached;
   }
   // Made without the lock: should this fail, the deleter runs and takes it.
   auto statistics = std::make_unique<ModelStatistics>(std::move(distributions));
@@ -45,7 +46,7 @@ std::vector<StatisticsBook::Entry> StatisticsBook::Collect(absl::FunctionRef<boo
       it = known(id.first) ? std::next(it) : records_.erase(it);
       continue;
     }
-    Entry entry{id.first, id.second, record.tags, record.past, 0, record.distributions};
+    Entry entry{id.first, id.second, record.tags, record.cached, record.past, 0, record.distributions};
     for (const ModelStatistics* statistics : record.living) {
       entry.totals.Add(statistics->Totals());
       entry.pending += statistics->pending();

@@ -30,15 +30,16 @@ class StatisticsBook {
   using Tags = std::map<std::string, std::string>;
 
   // Statistics for a load of the version. `key` is the registry's. `buckets` as LatencyDistributions takes them (those of
-  // the version's first load stay; tags are those of the last).
+  // the version's first load stay; tags, and whether its answers are cached, are those of the last).
   std::shared_ptr<ModelStatistics> Open(std::string_view key, std::int64_t version,
                                         const std::vector<double>& buckets = LatencyDistributions::DefaultBuckets(),
-                                        Tags tags = {});
+                                        Tags tags = {}, bool cached = false);
 
   struct Entry {
     std::string key;
     std::int64_t version = 0;
     Tags tags;
+    bool cached = false;      // it has a response cache
     StatisticsTotals totals;  // all loads
     std::int64_t pending = 0;
     std::shared_ptr<const LatencyDistributions> distributions;  // may be null
@@ -53,6 +54,7 @@ class StatisticsBook {
     std::vector<const ModelStatistics*> living;
     std::shared_ptr<LatencyDistributions> distributions;
     Tags tags;
+    bool cached = false;
   };
   using Id = std::pair<std::string, std::int64_t>;
 

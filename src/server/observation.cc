@@ -40,6 +40,7 @@ absl::Status Observation::OpenMetrics(const std::vector<EventLoop*>& loops) {
                                                                             .buffers = parts_.buffers,
                                                                             .witness = witness_.get(),
                                                                             .statistics = &statistics_,
+                                                                            .cache = parts_.cache,
                                                                             .report = report_.get(),
                                                                             .connections = parts_.connections});
   handler_ = std::make_unique<MetricsHandler>(page_.get(), parts_.offload);

@@ -33,6 +33,7 @@ class Observation {
     Lifecycle* lifecycle = nullptr;
     Ledger* ledger = nullptr;
     BufferPool* buffers = nullptr;
+    ResponseCache* cache = nullptr;  // may be null
     std::function<void(absl::AnyInvocable<void()>)> offload;
     std::function<std::size_t()> connections;
   };

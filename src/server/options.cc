@@ -33,6 +33,7 @@ std::vector<OptionRow> AllOptions() {
   add(TraceOptions());
   add(LimitOptions());
   add(ObservationOptions());
+  add(ExecutionOptions());
   for (OptionRow& row : OptionsWithoutEffect()) {
     const bool served =
         std::any_of(rows.begin(), rows.end(), [&](const OptionRow& other) { return other.name == row.name; });
@@ -136,6 +137,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(std::span<char* const> args) {
   if (!options.metrics.port_given && options.http_port == 0) options.metrics.port = 0;
   RETURN_IF_ERROR(CheckTogether(options));
   RETURN_IF_ERROR(CompleteTraceOptions(options));
+  RETURN_IF_ERROR(CompleteCacheOptions(options));
   return options;
 }
 

@@ -16,6 +16,7 @@
 #include "frontend/grpc/server.h"
 #include "frontend/http/limits.h"
 #include "frontend/tls.h"
+#include "inference/rate_limiter.h"
 #include "lifecycle/lifecycle.h"
 #include "observe/latency_distributions.h"
 #include "observe/tracer.h"
@@ -81,6 +82,14 @@ struct ServerOptions {
 
   std::filesystem::path engine_directory;  // ours; empty: beside the executable
   std::map<std::string, BackendSettings> backend_settings;
+
+  std::map<std::string, std::map<std::string, std::string>> caches;  // --cache-config: settings by cache
+  std::string cache_directory = "/opt/tritonserver/caches";
+  std::optional<std::uint64_t> response_cache_byte_size;
+  std::uint64_t response_cache_bytes = 0;  // what these come to; 0: no cache
+
+  bool rate_limit = false;  // --rate-limit=execution_count
+  std::vector<RateLimiter::Limit> rate_limits;
 
   MetricsOptions metrics;
   bool allow_dashboard = true;  // ours: /dashboard

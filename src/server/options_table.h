@@ -78,9 +78,12 @@ std::vector<OptionRow> TraceOptions();
 std::vector<OptionRow> LimitOptions();
 std::vector<OptionRow> ObservationOptions();
 std::vector<OptionRow> GrpcOptions();
+std::vector<OptionRow> ExecutionOptions();
 std::vector<OptionRow> OptionsWithoutEffect();
 // Checks trace options together and fills in what the trace settings show.
 absl::Status CompleteTraceOptions(ServerOptions& options);
+// The same for the response cache.
+absl::Status CompleteCacheOptions(ServerOptions& options);
 // All of them, in the order of --help.
 std::vector<OptionRow> AllOptions();
 

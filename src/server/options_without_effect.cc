@@ -12,8 +12,6 @@ std::vector<OptionRow> OptionsWithoutEffect() {
   constexpr std::string_view kGpuPool = "GPU memory is taken by the engines as they need it, through the ledger";
   constexpr std::string_view kSagemaker = "there is no SageMaker front end";
   constexpr std::string_view kVertex = "there is no Vertex AI front end";
-  constexpr std::string_view kCache = "there is no response cache: every request is executed";
-  constexpr std::string_view kRate = "instances execute as soon as they are free, there is no rate limiter";
   const std::pair<std::string_view, std::string_view> rows[] = {
       {"grpc-infer-thread-count", "gRPC is served by the event loops of HTTP: see --http-thread-count"},
       {"grpc-infer-allocation-pool-size", kPool},
@@ -28,11 +26,6 @@ std::vector<OptionRow> OptionsWithoutEffect() {
       {"host-policy", "threads and memory are placed by the kernel"},
       {"backend-directory", "backends are part of this server; their engines' libraries: see --engine-directory"},
       {"repoagent-directory", "there are no repository agents"},
-      {"cache-config", kCache},
-      {"cache-directory", kCache},
-      {"response-cache-byte-size", kCache},
-      {"rate-limit", kRate},
-      {"rate-limit-resource", kRate},
       {"allow-sagemaker", kSagemaker},
       {"sagemaker-port", kSagemaker},
       {"sagemaker-safe-port-range", kSagemaker},

@@ -52,6 +52,11 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   repository.auto_complete = options_.auto_complete;
   ASSIGN_OR_RETURN(repository_, ModelRepository::Create(std::move(repository)));
   registry_ = std::make_unique<Registry>();
+  if (options_.response_cache_bytes != 0) {
+    cache_ = std::make_unique<ResponseCache>(options_.response_cache_bytes);
+    LOG_INFO("response cache 'local' of {} bytes", options_.response_cache_bytes);
+  }
+  if (options_.rate_limit) rate_limiter_ = std::make_unique<RateLimiter>(options_.rate_limits);
   observation_ = std::make_unique<Observation>(options_);
   if (gpus_ != nullptr) {
     std::vector<std::string> order;
@@ -67,6 +72,8 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
                                                                           .backends = backends_.get(),
                                                                           .buffers = buffers_.get(),
                                                                           .statistics = &observation_->statistics(),
+                                                                          .cache = cache_.get(),
+                                                                          .rate_limiter = rate_limiter_.get(),
                                                                           .witness = &observation_->witness()}));
   shared_memory_scope_ = std::make_unique<Scope>(*ledger_, *platform_, "shared-memory");
   cuda_shared_memory_ = std::make_unique<GpuSharedMemory>(gpus_.get());
@@ -114,6 +121,7 @@ absl::Status Server::StartHttp() {
                                            .lifecycle = lifecycle_.get(),
                                            .ledger = ledger_.get(),
                                            .buffers = buffers_.get(),
+                                           .cache = cache_.get(),
                                            .offload = offload_task_,
                                            .connections = [this] { return http_->connections(); }});
   HttpRoutesOptions routes;
@@ -262,6 +270,8 @@ Server::~Server() {
   shared_memory_.reset();
   shared_memory_scope_.reset();
   registry_.reset();
+  cache_.reset();
+  rate_limiter_.reset();
   repository_.reset();
   backends_.reset();
   gpu_scope_.reset();

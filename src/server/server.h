@@ -22,6 +22,7 @@
 #include "frontend/tls.h"
 #include "frontend/worker_pool.h"
 #include "inference/registry.h"
+#include "inference/response_cache.h"
 #include "lifecycle/lifecycle.h"
 #include "lifecycle/load_pool.h"
 #include "observe/tracer.h"
@@ -96,6 +97,8 @@ class Server {
   std::unique_ptr<BackendRegistry> backends_;
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<Registry> registry_;
+  std::unique_ptr<ResponseCache> cache_;       // null: none
+  std::unique_ptr<RateLimiter> rate_limiter_;  // null: off
   std::unique_ptr<Observation> observation_;
   std::unique_ptr<LoadPool> offload_;     // blocking look-ups of the front end
   std::unique_ptr<WorkerPool> decoders_;  // of large requests

@@ -43,12 +43,17 @@ absl::Status CoreHarness::Start() {
   }
   repositories.auto_complete = options_.auto_complete;
   ASSIGN_OR_RETURN(repository, ModelRepository::Create(repositories));
-  ASSIGN_OR_RETURN(lifecycle, Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = &platform,
-                                                                                     .ledger = &ledger,
-                                                                                     .registry = &registry,
-                                                                                     .repository = repository.get(),
-                                                                                     .backends = backends.get(),
-                                                                                     .buffers = &buffers}));
+  if (options_.response_cache_bytes != 0) cache = std::make_unique<ResponseCache>(options_.response_cache_bytes);
+  if (options_.rate_limit) rate_limiter = std::make_unique<RateLimiter>(options_.rate_limits);
+  ASSIGN_OR_RETURN(lifecycle,
+                   Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = &platform,
+                                                                          .ledger = &ledger,
+                                                                          .registry = &registry,
+                                                                          .repository = repository.get(),
+                                                                          .backends = backends.get(),
+                                                                          .buffers = &buffers,
+                                                                          .cache = cache.get(),
+                                                                          .rate_limiter = rate_limiter.get()}));
   return lifecycle->StartUp();
 }
 

@@ -10,7 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backend/backend_registry.h"
+#include "inference/rate_limiter.h"
 #include "inference/registry.h"
+#include "inference/response_cache.h"
 #include "lifecycle/lifecycle.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
@@ -36,6 +38,9 @@ class CoreHarness {
     std::filesystem::path cuda_library;               // empty: a machine without GPUs
     bool auto_complete = true;
     bool namespacing = false;
+    std::uint64_t response_cache_bytes = 0;  // 0: no cache
+    bool rate_limit = false;
+    std::vector<RateLimiter::Limit> rate_limits;
   };
   CoreHarness() : CoreHarness(Options()) {}
   explicit CoreHarness(Options options);
@@ -74,6 +79,8 @@ class CoreHarness {
   std::unique_ptr<Scope> gpu_scope;
   std::unique_ptr<ModelRepository> repository;
   std::unique_ptr<BackendRegistry> backends;
+  std::unique_ptr<ResponseCache> cache;  // null: none
+  std::unique_ptr<RateLimiter> rate_limiter;
   std::unique_ptr<Lifecycle> lifecycle;
 
  private:
