@@ -35,8 +35,9 @@ class Checker {
     CheckControls();
     CheckCount();
     for (int i = 0; i < config_.input_size(); ++i) CheckInput(config_.input(i), fmt::format("input[{}]", i));
+    for (int i = 0; i < config_.batch_input_size(); ++i) CheckBatchInput(config_.batch_input(i), i);
     for (int i = 0; i < config_.output_size(); ++i) {
-      CheckOutput(config_.output(i), fmt::format("output[{}]", i), output_shapes);
+      CheckOutput(config_.output(i), fmt::format("output[{}]", i), output_shapes && !IsScattered(config_.output(i)));
     }
     return StatusOf(findings_.list());
   }
@@ -212,6 +213,30 @@ class Checker {
           .Says(fmt::format("true for shape {}", ShapeText(AsSpan(shape))), "false unless the model's shape is [-1]")
           .SetTo("false");
     }
+  }
+
+  // A tensor that is made for each batch: the model has it, with that type; its shape is the kind's.
+  void CheckBatchInput(const inference::BatchInput& input, int index) {
+    for (int i = 0; i < input.target_name_size(); ++i) {
+      const std::string& name = input.target_name(i);
+      const OnnxValue* value = Find(io_.inputs, name);
+      if (value == nullptr) {
+        const std::string allowed = Names(io_.inputs, nullptr);
+        ExplainName(name, io_.inputs, allowed,
+                    findings_.Add(fmt::format("batch_input[{}].target_name[{}]", index, i),
+                                  "unexpected inference input '{}', allowed inputs are: {}", name, allowed));
+      } else if (value->kind == OnnxKind::kTensor) {
+        CheckType(input.data_type(), *value, "input", fmt::format("batch_input[{}]", index));
+      }
+    }
+  }
+
+  // A flat output, which is cut by the shapes of an input: the model's shape of it is not the client's.
+  bool IsScattered(const inference::ModelOutput& output) const {
+    return std::any_of(config_.batch_output().begin(), config_.batch_output().end(), [&](const auto& batch) {
+      return std::find(batch.target_name().begin(), batch.target_name().end(), output.name()) !=
+             batch.target_name().end();
+    });
   }
 
   void CheckOutput(const inference::ModelOutput& output, const std::string& path, bool shapes) {

@@ -67,6 +67,7 @@ class OnnxRuntimeBackend final : public Backend {
 
   std::string_view name() const override { return "onnxruntime"; }
   int default_cpu_instances() const override { return 2; }
+  bool batches_ragged() const override { return true; }
 
   absl::StatusOr<std::unique_ptr<BackendModel>> CreateModel(const ModelArtifact& artifact,
                                                             const inference::ModelConfig& config,

@@ -64,7 +64,7 @@ OrtInstance::OrtInstance(const OrtModel& model, ort::RunOptions* run_options)
       predictions_(model.outputs().size(), Prediction::kUntried) {}
 
 void OrtInstance::Execute(std::span<Execution* const> requests) noexcept {
-  ExecuteAsBatch(requests, model_.config().max_batch_size() > 0, [this](Execution& request) {
+  const auto run = [this](Execution& request) {
     request.infer_start_nanos = NowNanos();
     try {
       request.status = Run(request);
@@ -72,7 +72,12 @@ void OrtInstance::Execute(std::span<Execution* const> requests) noexcept {
       request.status = absl::InternalError(error.what());
     }
     if (request.infer_end_nanos == 0) request.infer_end_nanos = NowNanos();
-  });
+  };
+  if (model_.ragged().empty()) {
+    ExecuteAsBatch(requests, model_.config().max_batch_size() > 0, run);
+  } else {
+    ExecuteRagged(requests, model_.ragged(), run);
+  }
   if (model_.shrink_after_run()) model_.session().heap().Trim();
 }
 

@@ -31,11 +31,18 @@ OrtTensorPlan PlanOf(const Tensor& tensor, const OnnxValue& value, bool batching
 
 OrtModel::OrtModel(std::unique_ptr<OrtSession> session, inference::ModelConfig config, const ModelIo& io,
                    bool shrink_after_run)
-    : session_(std::move(session)), config_(std::move(config)), shrink_after_run_(shrink_after_run) {
+    : session_(std::move(session)), config_(std::move(config)), ragged_(config_), shrink_after_run_(shrink_after_run) {
   const bool batching = config_.max_batch_size() > 0;
   for (const auto& input : config_.input()) {
     const OnnxValue* value = Find(io, input.name(), true);
     inputs_.push_back(PlanOf(input, value == nullptr ? OnnxValue() : *value, batching));
+  }
+  for (const RaggedPlan::Made& made : ragged_.made()) {
+    const OnnxValue* value = Find(io, made.name, true);
+    OrtTensorPlan& plan = inputs_.emplace_back();
+    plan.name = made.name;
+    plan.data_type = made.data_type;
+    plan.element_type = value == nullptr ? OnnxOfDataType(made.data_type) : value->element_type;
   }
   // The first place where each named dimension of an input is seen.
   const auto source_of = [&](const OnnxDim& dim) {

@@ -7,6 +7,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "backend/backend.h"
+#include "backend/ragged_plan.h"
 #include "backends/onnxruntime/model_io.h"
 #include "backends/onnxruntime/ort_session.h"
 
@@ -47,13 +48,16 @@ class OrtModel final : public BackendModel {
   void Trim() noexcept override { session_->heap().Trim(); }
 
   const OrtSession& session() const { return *session_; }
+  // Those of the configuration, then those that `ragged` makes.
   const std::vector<OrtTensorPlan>& inputs() const { return inputs_; }
   const std::vector<OrtTensorPlan>& outputs() const { return outputs_; }
+  const RaggedPlan& ragged() const { return ragged_; }
   bool shrink_after_run() const { return shrink_after_run_; }
 
  private:
   std::unique_ptr<OrtSession> session_;
   const inference::ModelConfig config_;
+  const RaggedPlan ragged_;
   const bool shrink_after_run_;
   std::vector<OrtTensorPlan> inputs_;
   std::vector<OrtTensorPlan> outputs_;

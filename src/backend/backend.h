@@ -95,6 +95,10 @@ class Backend {
   // True for an engine that runs on GPUs: groups without a kind become KIND_GPU where the machine has one.
   virtual bool uses_gpus() const { return false; }
 
+  // Does it serve ragged inputs, made inputs and scattered outputs (RaggedPlan)? Configurations with them are refused
+  // otherwise.
+  virtual bool batches_ragged() const { return false; }
+
   // May a version without `model_warmup` be warmed up with one batch of zeros? False where an execution has an effect
   // or a length that the config decides.
   virtual bool warms_up_unasked() const { return true; }

@@ -18,9 +18,12 @@ std::int64_t Rows(const Execution& request) {
   return request.inputs.empty() || request.inputs[0].shape.empty() ? 0 : request.inputs[0].shape[0];
 }
 
-bool Stackable(const Execution& first, const Execution& other) {
+bool Stackable(const Execution& first, const Execution& other, const RaggedPlan* plan) {
   return std::equal(first.inputs.begin(), first.inputs.end(), other.inputs.begin(), other.inputs.end(),
                     [&](const InputTensor& a, const InputTensor& b) {
+                      if (plan != nullptr && plan->ragged(a.index)) {
+                        return a.index == b.index && a.data_type == b.data_type;
+                      }
                       return a.index == b.index && a.data_type == b.data_type && !b.shape.empty() &&
                              b.shape[0] == Rows(other) && a.shape.size() == b.shape.size() &&
                              std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
@@ -63,13 +66,21 @@ class WholeSink final : public OutputSink {
     return output.data.bytes();
   }
 
-  // Cuts every output into the requests' own; the status of each.
-  void Scatter(std::int64_t total) {
+  // Cuts every output into the requests' own, those that `plan` (may be null) names by their shapes; the status of each.
+  void Scatter(std::int64_t total, const RaggedPlan* plan) {
     for (const Output& output : outputs_) {
-      const absl::Status status = Check(output, total);
+      absl::Status status = requests_.size() == 1 ? absl::OkStatus() : Check(output, total);
       std::span<const std::byte> rest = output.data.bytes();
       for (Execution* request : requests_) {
-        if (request->status.ok()) request->status = status.ok() ? ScatterOne(output, *request, rest) : status;
+        std::optional<Shape> shape;
+        if (plan != nullptr) shape = plan->PartShape(output.index, *request);
+        if (shape.has_value()) {
+          status = absl::OkStatus();
+        } else if (status.ok()) {
+          shape = output.shape;
+          if (requests_.size() > 1) (*shape)[0] = Rows(*request);
+        }
+        if (request->status.ok()) request->status = status.ok() ? ScatterOne(output, *request, *shape, rest) : status;
       }
     }
   }
@@ -89,9 +100,8 @@ class WholeSink final : public OutputSink {
                     total, ShapeText(AsSpan(output.shape))));
   }
 
-  static absl::Status ScatterOne(const Output& output, Execution& request, std::span<const std::byte>& rest) {
-    Shape shape = output.shape;
-    shape[0] = Rows(request);
+  static absl::Status ScatterOne(const Output& output, Execution& request, const Shape& shape,
+                                 std::span<const std::byte>& rest) {
     const std::int64_t elements = ElementCount(AsSpan(shape)).value_or(0);
     const std::optional<std::size_t> bytes = BytesOfRows(output.data_type, rest, elements);
     if (!bytes.has_value() || *bytes > rest.size()) {
@@ -134,12 +144,11 @@ class CommonCancel {
 };
 
 // The inputs of all requests behind each other, in `memory`; false when they do not fit together or memory is short.
-bool Gather(std::span<Execution* const> requests, std::vector<InputTensor>& inputs, std::vector<Buffer>& memory) {
+bool Gather(std::span<Execution* const> requests, const RaggedPlan* plan, std::int64_t total,
+            std::vector<InputTensor>& inputs, std::vector<Buffer>& memory) {
   const Execution& first = *requests[0];
-  std::int64_t total = 0;
   for (const Execution* request : requests) {
-    if (Rows(*request) <= 0 || !Stackable(first, *request)) return false;
-    total += Rows(*request);
+    if (requests.size() > 1 && (Rows(*request) <= 0 || !Stackable(first, *request, plan))) return false;
   }
   for (std::size_t i = 0; i < first.inputs.size(); ++i) {
     std::size_t bytes = 0;
@@ -153,7 +162,15 @@ bool Gather(std::span<Execution* const> requests, std::vector<InputTensor>& inpu
       at += data.size();
     }
     InputTensor& input = inputs.emplace_back(first.inputs[i]);
-    input.shape[0] = total;
+    if (plan != nullptr && plan->ragged(input.index)) {
+      std::int64_t elements = 0;
+      for (const Execution* request : requests) {
+        elements += ElementCount(AsSpan(request->inputs[i].shape)).value_or(0);
+      }
+      input.shape = {elements};
+    } else if (requests.size() > 1) {
+      input.shape[0] = total;
+    }
     input.data = buffer->bytes();
     memory.push_back(*std::move(buffer));
   }
@@ -170,10 +187,13 @@ std::int64_t LatestDeadline(std::span<Execution* const> requests) {
 }
 
 // False when the requests have to be run one by one.
-bool RunAsOne(std::span<Execution* const> requests, absl::FunctionRef<void(Execution&)> run) {
+bool RunAsOne(std::span<Execution* const> requests, const RaggedPlan* plan, absl::FunctionRef<void(Execution&)> run) {
   std::vector<InputTensor> inputs;
   std::vector<Buffer> memory;
-  if (requests[0]->buffers == nullptr || !Gather(requests, inputs, memory)) return false;
+  std::int64_t total = 0;
+  for (const Execution* request : requests) total += Rows(*request);
+  if (requests[0]->buffers == nullptr || !Gather(requests, plan, total, inputs, memory)) return false;
+  if (plan != nullptr && !plan->Make(requests, *requests[0]->buffers, inputs, memory).ok()) return false;
   WholeSink sink(requests, *requests[0]->buffers);
   CommonCancel cancel(requests);
   Execution whole;
@@ -185,13 +205,16 @@ bool RunAsOne(std::span<Execution* const> requests, absl::FunctionRef<void(Execu
   whole.parameters = requests[0]->parameters;
   whole.request_id = requests[0]->request_id;
   run(whole);
-  if (!whole.status.ok() && !absl::IsCancelled(whole.status) && !absl::IsDeadlineExceeded(whole.status)) return false;
+  if (requests.size() > 1 && !whole.status.ok() && !absl::IsCancelled(whole.status) &&
+      !absl::IsDeadlineExceeded(whole.status)) {
+    return false;
+  }
   for (Execution* request : requests) {
     request->status = whole.status;
     request->infer_start_nanos = whole.infer_start_nanos;
     request->infer_end_nanos = whole.infer_end_nanos;
   }
-  if (whole.status.ok()) sink.Scatter(inputs[0].shape[0]);
+  if (whole.status.ok()) sink.Scatter(total, plan);
   return true;
 }
 
@@ -201,12 +224,28 @@ void ExecuteAsBatch(std::span<Execution* const> requests, bool stacks,
                     absl::FunctionRef<void(Execution& request)> run) noexcept {
   if (requests.size() > 1 && stacks) {
     try {
-      if (RunAsOne(requests, run)) return;
+      if (RunAsOne(requests, nullptr, run)) return;
     } catch (const std::exception&) {
       // No memory for the lists: one by one takes none.
     }
   }
   for (Execution* request : requests) run(*request);
+}
+
+void ExecuteRagged(std::span<Execution* const> requests, const RaggedPlan& plan,
+                   absl::FunctionRef<void(Execution& request)> run) noexcept {
+  const auto run_together = [&](std::span<Execution* const> some) {
+    try {
+      return RunAsOne(some, &plan, run);
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  if (requests.size() > 1 && run_together(requests)) return;
+  for (Execution* request : requests) {
+    if (run_together({&request, 1})) continue;
+    request->status = absl::ResourceExhaustedError("there is no memory to put the request's inputs together");
+  }
 }
 
 }  // namespace tidemark

@@ -4,6 +4,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "backend/execution.h"
+#include "backend/ragged_plan.h"
 
 namespace tidemark {
 
@@ -17,5 +18,10 @@ namespace tidemark {
 // nobody waits for any of its requests any more; its deadline is the latest of theirs.
 void ExecuteAsBatch(std::span<Execution* const> requests, bool stacks,
                     absl::FunctionRef<void(Execution& request)> run) noexcept;
+
+// The same for a model with ragged inputs, made inputs or scattered outputs; `plan` is not empty. `run` always gets a
+// whole, of one request as well: ragged inputs are flat in it, and the made ones follow behind the configured ones.
+void ExecuteRagged(std::span<Execution* const> requests, const RaggedPlan& plan,
+                   absl::FunctionRef<void(Execution& request)> run) noexcept;
 
 }  // namespace tidemark

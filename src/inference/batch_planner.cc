@@ -26,6 +26,7 @@ BatchRules BatchRules::Of(const ModelInfo& info) {
       rules.shape_tensors.push_back(i);
       continue;
     }
+    if (input.ragged) continue;
     const auto own = input.backend_dims.begin() + (info.max_batch_size() > 0 ? 1 : 0);
     if (std::any_of(own, input.backend_dims.end(), [](std::int64_t dim) { return dim < 0; })) {
       rules.variable.push_back(i);

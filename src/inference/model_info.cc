@@ -81,6 +81,7 @@ ModelInfo::ModelInfo(const inference::ModelConfig& config, std::int64_t version,
   for (const inference::ModelInput& input : config_.input()) {
     TensorInfo& info = inputs_.emplace_back(MakeTensorInfo(config_, input));
     info.optional = input.optional();
+    info.ragged = input.allow_ragged_batch();
     if (!info.optional) ++required_inputs_;
   }
   for (const inference::ModelOutput& output : config_.output()) {

@@ -22,6 +22,7 @@ struct TensorInfo {
   Shape backend_dims;  // the same after `reshape`
   bool reshaped = false;
   bool optional = false;
+  bool ragged = false;              // requests of different shapes may share a batch (`allow_ragged_batch`)
   bool shape_tensor = false;        // its values are a shape: no batch dimension of its own
   bool non_linear = false;          // in a vectorised layout: only the engine knows how many bytes that is
   std::vector<std::string> labels;  // outputs only

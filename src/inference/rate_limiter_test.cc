@@ -39,7 +39,8 @@ TEST(RateLimiterTest, NeverMoreExecutionsThanTheResourceIsEnoughFor) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&, i] {
       const int count = i % 2 == 0 ? 2 : 3;
-      const auto member = *limiter.Add(Config(fmt::format("resources {{ name: 'R' global: true count: {} }}", count)), 0);
+      const auto member =
+          *limiter.Add(Config(fmt::format("resources {{ name: 'R' global: true count: {} }}", count)), 0);
       for (int n = 0; n < 200; ++n) {
         ASSERT_TRUE(member->Begin(nullptr).ok());
         EXPECT_LE(used += count, 5);
@@ -134,9 +135,10 @@ TEST(RateLimiterTest, AResourceIsGlobalOrOfADeviceForEverybody) {
 
 TEST(RateLimiterTest, AnInstanceThatCouldNeverExecuteIsRefused) {
   RateLimiter limiter({{"R", 2, std::nullopt}, {"D", 1, 0}, {"D", 4, 1}});
-  EXPECT_EQ(Error(limiter, "resources { name: 'R' count: 3 }"),
-            "Resource count for \"R\" is limited to 2 which will prevent scheduling of one or more model instances, the "
-            "minimum required count is 3");
+  EXPECT_EQ(
+      Error(limiter, "resources { name: 'R' count: 3 }"),
+      "Resource count for \"R\" is limited to 2 which will prevent scheduling of one or more model instances, the "
+      "minimum required count is 3");
   EXPECT_THAT(Error(limiter, "resources { name: 'X' count: 1 }"), HasSubstr("is limited to 0"));
   EXPECT_THAT(Error(limiter, "resources { name: 'D' count: 2 }", 0), HasSubstr("is limited to 1"));
   EXPECT_EQ(Error(limiter, "resources { name: 'D' count: 2 }", 1), "");

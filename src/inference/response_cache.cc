@@ -118,11 +118,9 @@ absl::StatusOr<std::unique_ptr<ModelAnswers>> ModelAnswers::Create(ResponseCache
                                                                    Platform& platform, std::string_view owner,
                                                                    const ModelInfo& info, BufferPool& buffers) {
   auto answers = std::make_unique<ModelAnswers>(Private(), cache, ledger, platform, owner, info, buffers);
-  ASSIGN_OR_RETURN(
-      answers->row_,
-      answers->scope_.Acquire(
-          ResourceKind::kHostMemory, kHost, 0, "response cache", [] { return absl::OkStatus(); },
-          [] { return absl::OkStatus(); }));
+  ASSIGN_OR_RETURN(answers->row_, answers->scope_.Acquire(
+                                      ResourceKind::kHostMemory, kHost, 0, "response cache",
+                                      [] { return absl::OkStatus(); }, [] { return absl::OkStatus(); }));
   return answers;
 }
 
@@ -221,8 +219,8 @@ bool ModelAnswers::Find(ScheduledRequest& scheduled) {
     statistics_->RecordCacheHit(request.times, end - start, end);
     return true;
   }
-  request.on_complete = [this, key = *key, lookup = end - start, next = std::move(request.on_complete)](
-                            std::unique_ptr<InferenceRequest> done) mutable {
+  request.on_complete = [this, key = *key, lookup = end - start,
+                         next = std::move(request.on_complete)](std::unique_ptr<InferenceRequest> done) mutable {
     if (done->response.status.ok()) Keep(key, lookup, *done);
     next(std::move(done));  // may let the model go: nothing of it is touched any more
   };
@@ -246,9 +244,10 @@ void ModelAnswers::Insert(const Key& key, const InferenceResponse& response) {
   }
   const std::uint64_t capacity = cache_.capacity();
   if (bytes > capacity) {
-    LOG_ERROR("Failed to insert key [{}] into response cache: the answer of model '{}' version {} takes {} bytes, the "
-              "cache has {}",
-              Hex(key), info_.name(), info_.version(), bytes, capacity);
+    LOG_ERROR(
+        "Failed to insert key [{}] into response cache: the answer of model '{}' version {} takes {} bytes, the "
+        "cache has {}",
+        Hex(key), info_.name(), info_.version(), bytes, capacity);
     return;
   }
   auto answer = std::make_shared<ResponseCache::Answer>();

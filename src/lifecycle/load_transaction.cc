@@ -19,22 +19,24 @@
 namespace tidemark {
 namespace {
 
-// What this server does not schedule yet is refused by name instead of being served wrongly.
-absl::Status RefuseUnscheduled(const inference::ModelConfig& config) {
+// What this server, or the backend, does not schedule is refused by name instead of being served wrongly.
+absl::Status RefuseUnscheduled(const inference::ModelConfig& config, const Backend& backend) {
   if (config.sequence_batching().iterative_sequence()) {
     return absl::UnimplementedError(fmt::format(
         "model '{}' sets 'iterative_sequence'; this server has no backend that reschedules requests", config.name()));
   }
+  if (backend.batches_ragged()) return absl::OkStatus();
   const auto ragged = std::find_if(config.input().begin(), config.input().end(),
                                    [](const inference::ModelInput& input) { return input.allow_ragged_batch(); });
   if (ragged != config.input().end()) {
-    return absl::UnimplementedError(
-        fmt::format("model '{}' sets 'allow_ragged_batch' for input '{}'; this server does not batch ragged inputs",
-                    config.name(), ragged->name()));
+    return absl::UnimplementedError(fmt::format(
+        "model '{}' sets 'allow_ragged_batch' for input '{}'; the backend '{}' does not batch ragged inputs",
+        config.name(), ragged->name(), backend.name()));
   }
   if (!config.batch_input().empty() || !config.batch_output().empty()) {
-    return absl::UnimplementedError(fmt::format(
-        "model '{}' has 'batch_input' or 'batch_output'; this server does not batch ragged inputs", config.name()));
+    return absl::UnimplementedError(
+        fmt::format("model '{}' has 'batch_input' or 'batch_output'; the backend '{}' does not batch ragged inputs",
+                    config.name(), backend.name()));
   }
   return absl::OkStatus();
 }
@@ -132,8 +134,8 @@ absl::Status LoadTransaction::Resolve() {
   artifact_.version_directory = source_.directory / fmt::format("{}", version_);
   artifact_.auto_complete = parts_.auto_complete;
   artifact_.cancel = parts_.cancel;
-  RETURN_IF_ERROR(RefuseUnscheduled(config_));
   ASSIGN_OR_RETURN(backend_, parts_.backends->Get(config_.backend()));
+  RETURN_IF_ERROR(RefuseUnscheduled(config_, *backend_));
   InstanceDefaults defaults;
   if (backend_->default_cpu_instances() > 1) {
     inference::ModelInstanceGroup preferred;

@@ -24,10 +24,10 @@ absl::Status AddCacheConfig(const std::string& text, ServerOptions& options) {
 
 absl::Status SetCacheBytes(const std::string& text, ServerOptions& options) {
   ASSIGN_OR_RETURN(options.response_cache_byte_size, ParseNumber<std::uint64_t>(text, 0, kMost));
-  options.without_effect.push_back(
-      fmt::format("Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size={}' "
-                  "instead.",
-                  text));
+  options.without_effect.push_back(fmt::format(
+      "Warning: '--response-cache-byte-size' has been deprecated! Please use '--cache-config=local,size={}' "
+      "instead.",
+      text));
   return absl::OkStatus();
 }
 
