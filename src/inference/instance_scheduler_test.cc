@@ -144,6 +144,62 @@ TEST_F(SchedulerTest, UnloadWithQueuedWorkAnswersAllOfIt) {
   EXPECT_EQ(core_.rows(), 0u);
 }
 
+// Memory of a GPU, as the core sees it; here it is the host's, so that a copy can be made.
+class DeviceRegion final : public SharedMemoryRegion {
+ public:
+  absl::Status Check() const override { return absl::OkStatus(); }
+  absl::Status Read(std::span<const std::byte> region, std::span<std::byte> host) const override {
+    ++reads;
+    if (broken) return absl::UnavailableError("the GPU is lost");
+    std::memcpy(host.data(), region.data(), host.size());
+    return absl::OkStatus();
+  }
+  absl::Status Write(std::span<const std::byte> /*host*/, std::span<std::byte> /*region*/) const override {
+    return absl::OkStatus();
+  }
+  mutable std::atomic<int> reads{0};
+  bool broken = false;
+};
+
+TEST_F(SchedulerTest, InputsOnAGpuThatIsNotTheInstancesComeToTheHostFirst) {
+  Load(1);
+  std::vector<float> values = {5, 6, 7, 8};
+  std::atomic<bool> same{false};
+  core_.script.on_execute = [&](const Execution& execution, std::string_view) {
+    const InputTensor& tensor = execution.inputs[0];
+    same = tensor.data.data() == std::as_bytes(std::span(values)).data() || tensor.device != kHost;
+    return absl::OkStatus();
+  };
+  for (const bool broken : {false, true}) {
+    auto region = std::make_shared<DeviceRegion>();
+    region->broken = broken;
+    auto request = std::make_unique<InferenceRequest>();
+    RequestInput& input = request->inputs.emplace_back();
+    input.name = "INPUT0";
+    input.data_type = DataType::kFp32;
+    input.shape = {4};
+    input.region = {std::as_writable_bytes(std::span(values)), 3, region};
+    input.data = input.region.bytes;
+    absl::Notification answered;
+    request->on_complete = [&](std::unique_ptr<InferenceRequest> done) {
+      EXPECT_EQ(done->response.status.ok(), !broken) << done->response.status;
+      if (!broken && done->response.status.ok()) {
+        float value = 0;
+        std::memcpy(&value, done->response.outputs.at(0).data.data(), sizeof value);
+        EXPECT_EQ(value, 5);
+      }
+      done.reset();
+      answered.Notify();
+    };
+    ModelHandle handle = *core_.registry.Find("m", -1);
+    handle->Submit(std::move(request), false);
+    answered.WaitForNotification();
+    EXPECT_EQ(region->reads, 1);
+  }
+  EXPECT_FALSE(same);
+  EXPECT_TRUE(core_.Infer("m").ok()) << "the next one is served";
+}
+
 TEST_F(SchedulerTest, InlineAnswerMayLetTheModelGoAtOnce) {
   // The drop of the last request's handle and the destruction of its model race with the inline run's end.
   for (int round = 0; round < 60; ++round) {

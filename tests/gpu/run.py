@@ -143,7 +143,12 @@ class Run:
     def environment(self):
         facts = {"kernel": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver()),
                  "cpus": os.cpu_count(), "library": self.library_name(), "fake": bool(self.fake)}
+        huge = pathlib.Path("/sys/kernel/mm/transparent_hugepage/enabled")
+        facts["huge pages"] = huge.read_text().strip() if huge.exists() else "no"
+        facts["cpu"] = next((line.partition(":")[2].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                             if line.startswith("model name")), "unknown")
         nvml = Nvml()
+        facts["gpus"] = nvml.count()
         facts["gpu"] = nvml.text("nvmlDeviceGetName")
         facts["driver"] = nvml.text("nvmlSystemGetDriverVersion")
         version = self.run([self.bin / "tidemark", "--version"])
