@@ -99,7 +99,7 @@ void BatchQueue::Drop(Entry& entry, std::int64_t now, DroppedRequests& dropped) 
     request.response.status = absl::CancelledError("");
     reason = FailureReason::kCanceled;
   } else if (PastOwnDeadline(entry.scheduled, now)) {
-    request.response.status = absl::DeadlineExceededError("the request's deadline passed while it waited in the queue");
+    request.response.status = CheckWanted(request, now);
     reason = FailureReason::kCanceled;
   } else {
     request.response.status = absl::UnavailableError("Request timeout expired");

@@ -270,7 +270,7 @@ TEST_F(BatchQueueTest, RequestWhoseOwnDeadlineHasPassedIsNotRun) {
   ASSERT_TRUE(Push(std::move(late)).ok());
   now_ += kSecond;
   EXPECT_THAT(Take(), IsEmpty());
-  EXPECT_THAT(dropped_, ElementsAre("a: the request's deadline passed while it waited in the queue (CANCELED)"));
+  EXPECT_THAT(dropped_, ElementsAre("a: the request's deadline passed before it was executed (CANCELED)"));
 }
 
 }  // namespace

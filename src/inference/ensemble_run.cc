@@ -30,7 +30,8 @@ Shape Adjusted(const Shape& shape, const Shape& dims, bool batches) {
   return result;
 }
 
-bool Cancelled(const InferenceRequest& request) { return request.cancel != nullptr && request.cancel->cancelled(); }
+// Nobody waits for the answer any more: no further step begins.
+bool Abandoned(const InferenceRequest& request) { return !CheckWanted(request, NowNanos()).ok(); }
 
 std::int64_t Between(std::int64_t from, std::int64_t to) { return from != 0 && to > from ? to - from : 0; }
 
@@ -116,7 +117,7 @@ bool EnsembleRun::IsReady(std::size_t step, std::uint64_t iteration) {
 
 std::vector<EnsembleRun::Call> EnsembleRun::ReadyCalls() {
   std::vector<Call> calls;
-  if (!error_.ok() || Cancelled(*request_)) return calls;
+  if (!error_.ok() || Abandoned(*request_)) return calls;
   for (std::size_t step = 0; step < handles_.size(); ++step) {
     if (!handles_[step]) continue;
     const std::size_t origin = plan_.steps()[step].origin;
@@ -284,7 +285,7 @@ void EnsembleRun::Advance(bool may_run_inline) {
       again_ = false;
       responses = ReadyResponses();
       calls = ReadyCalls();
-      const bool stopped = !error_.ok() || Cancelled(*request_);
+      const bool stopped = !error_.ok() || Abandoned(*request_);
       if (stopped) unused.swap(granted_);
       finished_ = calls.empty() && inflight_ == 0 && (stopped || waiting_.empty());
     }
@@ -354,7 +355,7 @@ absl::StatusOr<std::optional<std::vector<ResponseOutput>>> EnsembleRun::MakeOutp
 std::vector<InferenceResponse> EnsembleRun::ReadyResponses() {
   std::vector<InferenceResponse> responses;
   if (!plan_.decoupled()) return responses;
-  while (error_.ok() && !Cancelled(*request_)) {
+  while (error_.ok() && !Abandoned(*request_)) {
     const std::uint64_t made = output_origin_ == EnsemblePlan::kNone ? 1 : made_[output_origin_];
     if (sent_ >= made) break;
     absl::StatusOr<std::optional<std::vector<ResponseOutput>>> outputs = MakeOutputs(sent_);
@@ -390,7 +391,8 @@ void EnsembleRun::Count(const absl::Status& status) {
   RequestTimes& times = request_->times;
   const std::int64_t now = NowNanos();
   if (!status.ok()) {
-    const FailureReason reason = absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kOther;
+    const bool left = absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+    const FailureReason reason = left ? FailureReason::kCanceled : FailureReason::kOther;
     return scheduler_.statistics_->RecordFailure(times, now, reason);
   }
   times.compute_end = now;
@@ -409,7 +411,7 @@ void EnsembleRun::Finish() {
   {
     absl::MutexLock lock(&mutex_);
     absl::Status status = error_;
-    if (status.ok() && Cancelled(*request_)) status = absl::CancelledError("");
+    status.Update(CheckWanted(*request_, NowNanos()));
     if (status.ok() && !plan_.decoupled()) {
       absl::StatusOr<std::optional<std::vector<ResponseOutput>>> outputs = MakeOutputs(0);
       if (!outputs.ok()) {

@@ -250,6 +250,7 @@ void InstanceScheduler::Enqueue(ScheduledRequest scheduled, bool may_run_inline)
   }
   DroppedRequests dropped;
   if (absl::Status status = PutInQueue(scheduled, run_here, instance, batch, dropped); !status.ok()) {
+    scheduled.request->times.queued = 0;  // it never was in the queue
     scheduled.request->response.status = std::move(status);
     return AnswerNow(std::move(scheduled.request));
   }
@@ -369,8 +370,8 @@ std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
   std::int64_t inferences = 0;
   for (ScheduledRequest& scheduled : batch) {
     InferenceRequest& request = *scheduled.request;
-    if (Cancelled(request)) {
-      request.response.status = absl::CancelledError("");
+    if (absl::Status wanted = CheckWanted(request, start); !wanted.ok()) {
+      request.response.status = std::move(wanted);
       continue;
     }
     if (absl::Status fetched = FetchInputs(instance, scheduled); !fetched.ok()) {

@@ -9,6 +9,7 @@
 
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "google/protobuf/text_format.h"
 #include "inference/output_sink.h"
@@ -254,6 +255,34 @@ TEST_F(SchedulerTest, CancelledRequestIsNotExecuted) {
   EXPECT_EQ(executions, 1);
   const ModelStatisticsSnapshot statistics = handle->statistics().Snapshot();
   EXPECT_EQ(statistics.fail.count, 1u);
+}
+
+TEST_F(SchedulerTest, RequestWhoseDeadlineHasPassedIsNotExecuted) {
+  Load(1);
+  std::atomic<int> executions{0};
+  core_.script.on_execute = [&](const Execution&, std::string_view) {
+    ++executions;
+    return absl::OkStatus();
+  };
+  ModelHandle handle = *core_.registry.Find("m", -1);
+  const std::vector<float> values(4);
+  absl::Notification answered;
+  auto request = std::make_unique<InferenceRequest>();
+  request->inputs.emplace_back();
+  request->inputs[0].name = "INPUT0";
+  request->inputs[0].data_type = DataType::kFp32;
+  request->inputs[0].shape = {4};
+  request->inputs[0].data = std::as_bytes(std::span(values));
+  request->deadline_nanos = NowNanos();
+  request->on_complete = [&](std::unique_ptr<InferenceRequest> back) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(back->response.status)) << back->response.status;
+    back.reset();
+    answered.Notify();
+  };
+  handle->Submit(std::move(request), true);
+  answered.WaitForNotification();
+  EXPECT_EQ(executions, 0);
+  EXPECT_EQ(handle->statistics().Snapshot().fail.count, 1u);
 }
 
 TEST_F(SchedulerTest, OutputThatIsNamedTwiceIsAnsweredOnce) {

@@ -232,17 +232,17 @@ absl::Status ModelInfo::CheckStrings(const InferenceRequest& request, const Requ
   std::span<const std::byte> rest = input.data;
   std::uint64_t count = 0;
   while (!rest.empty()) {
-    if (++count > expected) {
-      return absl::InvalidArgumentError(
-          fmt::format("{}unexpected number of string elements {} for inference input '{}' for model '{}', expecting {}",
-                      request.Prefix(), count, input.name, name(), expected));
-    }
     std::uint32_t length = 0;
     if (rest.size() < sizeof(length)) {
       return absl::InvalidArgumentError(fmt::format(
           "{}incomplete string length indicator for inference input '{}' for model '{}', expecting {} bytes but only "
           "{} bytes available. Please make sure the string length indicator is in one buffer.",
           request.Prefix(), input.name, name(), sizeof(length), rest.size()));
+    }
+    if (++count > expected) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}unexpected number of string elements {} for inference input '{}' for model '{}', expecting {}",
+                      request.Prefix(), count, input.name, name(), expected));
     }
     std::memcpy(&length, rest.data(), sizeof(length));
     rest = rest.subspan(sizeof(length));

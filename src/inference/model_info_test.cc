@@ -236,6 +236,11 @@ INSTANTIATE_TEST_SUITE_P(
                    "[request id: <id_unknown>] incomplete string data for inference input 'B' for model 'm', expecting "
                    "string of length 4294967295 but only 3 bytes available"},
         StringCase{
+            "TrailingBytes", kString + kString + "xy",
+            "[request id: <id_unknown>] incomplete string length indicator for inference input 'B' for model 'm', "
+            "expecting 4 bytes but only 2 bytes available. Please make sure the string length indicator is in one "
+            "buffer."},
+        StringCase{
             "TooMany", kString + kString + kString,
             "[request id: <id_unknown>] unexpected number of string elements 3 for inference input 'B' for model "
             "'m', expecting 2"},

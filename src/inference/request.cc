@@ -83,6 +83,14 @@ void TraceEnd(InferenceRequest& request) {
   }
 }
 
+absl::Status CheckWanted(const InferenceRequest& request, std::int64_t now) {
+  if (request.cancel != nullptr && request.cancel->cancelled()) return absl::CancelledError("");
+  if (request.deadline_nanos != 0 && request.deadline_nanos <= now) {
+    return absl::DeadlineExceededError("the request's deadline passed before it was executed");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckRegions(const InferenceRequest& request) {
   for (const RequestInput& input : request.inputs) {
     if (input.region) RETURN_IF_ERROR(input.region.region->Check());

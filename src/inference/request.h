@@ -130,6 +130,9 @@ absl::Status BringToHost(BufferPool& pool, RequestInput& input);
 void TraceStart(InferenceRequest& request);
 void TraceEnd(InferenceRequest& request);
 
+// Does anybody still wait for the answer at `now`? CANCELLED, DEADLINE_EXCEEDED when the client's own deadline has come.
+absl::Status CheckWanted(const InferenceRequest& request, std::int64_t now);
+
 // OK when every region that the request used still is what was registered. Asked after an execution, before the answer.
 absl::Status CheckRegions(const InferenceRequest& request);
 

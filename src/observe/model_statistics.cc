@@ -20,7 +20,8 @@ std::string_view FailureReasonName(FailureReason reason) {
 }
 
 FailureReason ReasonOfExecution(const absl::Status& status) {
-  return absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kBackend;
+  return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) ? FailureReason::kCanceled
+                                                                       : FailureReason::kBackend;
 }
 
 void StatisticsTotals::Add(const StatisticsTotals& other) {

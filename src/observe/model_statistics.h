@@ -54,7 +54,7 @@ enum class FailureReason : std::uint8_t {
 };
 inline constexpr std::size_t kFailureReasons = 4;
 std::string_view FailureReasonName(FailureReason reason);  // "REJECTED", "CANCELED", "BACKEND", "OTHER"
-// Of a request that an instance answered: CANCELLED is kCanceled, everything else kBackend.
+// Of a request that an instance answered: CANCELLED and DEADLINE_EXCEEDED are kCanceled, everything else kBackend.
 FailureReason ReasonOfExecution(const absl::Status& status);
 
 // How one response of a decoupled model ended.
