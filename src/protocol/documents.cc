@@ -48,8 +48,8 @@ void AppendResponseStatistics(std::string& out, const ModelStatisticsSnapshot::R
 
 }  // namespace
 
-std::span<const std::string_view> ServedExtensions() {
-  static constexpr std::array<std::string_view, 13> kExtensions = {"classification",
+std::span<const std::string_view> ServedExtensions(bool memory) {
+  static constexpr std::array<std::string_view, 14> kExtensions = {"classification",
                                                                    "sequence",
                                                                    "model_repository",
                                                                    "model_repository(unload_dependents)",
@@ -61,8 +61,9 @@ std::span<const std::string_view> ServedExtensions() {
                                                                    "parameters",
                                                                    "statistics",
                                                                    "trace",
-                                                                   "logging"};
-  return kExtensions;
+                                                                   "logging",
+                                                                   "memory"};
+  return std::span(kExtensions).first(kExtensions.size() - (memory ? 0 : 1));
 }
 
 std::string ServerMetadataJson(std::string_view name, std::string_view version,

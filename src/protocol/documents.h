@@ -15,8 +15,9 @@
 
 namespace tidemark {
 
-// The extensions that this server really has, in Triton's order.
-std::span<const std::string_view> ServedExtensions();
+// The extensions that this server really has, in Triton's order; ours, which is `memory`, comes last. Both protocols list
+// these.
+std::span<const std::string_view> ServedExtensions(bool memory);
 
 std::string ServerMetadataJson(std::string_view name, std::string_view version,
                                std::span<const std::string_view> extensions);

@@ -139,10 +139,9 @@ absl::StatusOr<LogSettings> ReadLogSettings(const inference::LogSettingsRequest&
   }
   if (const Value* format = find("log_format"); format != nullptr) {
     if (format->parameter_choice_case() != Value::kStringParam) return Invalid("expect string for 'log_format'");
-    if (format->string_param() != "default" && format->string_param() != "ISO8601") {
-      return Invalid("invalid argument for log_format, got: {}", format->string_param());
-    }
-    settings.format = format->string_param() == "default" ? LogFormat::kDefault : LogFormat::kIso8601;
+    const std::optional<LogFormat> parsed = ParseLogFormat(format->string_param());
+    if (!parsed) return Invalid("invalid argument for log_format, got: {}", format->string_param());
+    settings.format = *parsed;
   }
   return settings;
 }
@@ -154,7 +153,7 @@ void FillLogSettings(const LogSettings& settings, inference::LogSettingsResponse
   out["log_warning"].set_bool_param(settings.warning);
   out["log_error"].set_bool_param(settings.error);
   out["log_verbose_level"].set_uint32_param(static_cast<std::uint32_t>(settings.verbose_level));
-  out["log_format"].set_string_param(settings.format == LogFormat::kDefault ? "default" : "ISO8601");
+  out["log_format"].set_string_param(std::string(LogFormatName(settings.format)));
 }
 
 absl::StatusOr<TraceUpdate> ReadTraceUpdate(const inference::TraceSettingRequest& request) {

@@ -390,6 +390,11 @@ class Decoder {
     std::uint32_t chosen = 0;
     for (std::uint32_t array = 1; array < std::size(kArrays); ++array) {
       if (!present[array]) continue;
+      if (chosen != 0) {
+        return Invalid(
+            "unexpected explicit tensor data for input tensor '{}' for model '{}', binary data was already supplied.",
+            input.name, envelope_.model_name);
+      }
       if (kArrays[array].type != ArrayType(input.data_type)) {
         return Invalid(
             "unexpected explicit tensor data for input tensor '{}' for model '{}' of type '{}', expected datatype '{}'",

@@ -25,6 +25,7 @@ absl::Status Server::BuildGrpc(const std::vector<EventLoop*>& loops) {
                                                                               .tracer = tracer_.get(),
                                                                               .shared_memory = shared_memory_.get(),
                                                                               .access = access_.get(),
+                                                                              .memory_extension = true,
                                                                               .offload = offload_task_}));
   GrpcServerOptions grpc = options_.grpc;
   if (!options_.allow_grpc) grpc.port.reset();

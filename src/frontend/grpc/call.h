@@ -19,8 +19,9 @@ struct GrpcExchange;
 
 // What a client says when it begins a call.
 struct GrpcCallHead {
-  std::string path;           // "/package.Service/Method"
-  EventLoop* loop = nullptr;  // where the call lives
+  std::string path;                 // "/package.Service/Method"
+  EventLoop* loop = nullptr;        // where the call lives
+  std::int64_t deadline_nanos = 0;  // by grpc-timeout, on the loop's clock; 0: none
   GrpcMetadata metadata;
 };
 

@@ -227,7 +227,10 @@ void GrpcConnection::BeginCall(GrpcStream& stream) {
       FlushSoon();
     });
     std::int64_t when = 0;
-    if (!__builtin_add_overflow(context_.loop->now(), *nanos, &when)) stream.deadline->Set(when);
+    if (!__builtin_add_overflow(context_.loop->now(), *nanos, &when)) {
+      stream.deadline->Set(when);
+      stream.head.deadline_nanos = when;
+    }
   }
   stream.head.loop = context_.loop;
   GrpcHandler::Begun begun = context_.handler->Begin(stream.head, GrpcResponder(stream.exchange));

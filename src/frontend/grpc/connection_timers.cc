@@ -136,6 +136,7 @@ void GrpcConnection::OnPing(bool ack, const std::uint8_t* opaque) {
   std::int64_t interval = Nanos(rules.min_recv_ping_interval_without_data);
   if (streams_.empty() && !rules.permit_without_calls) interval = Nanos(kIdlePingInterval);
   const std::int64_t now = context_.loop->now();
+  if (refused_) return;  // told already
   const bool early = last_client_ping_ != 0 && now - last_client_ping_ < interval;
   last_client_ping_ = now;
   if (early && rules.max_ping_strikes > 0 && ++ping_strikes_ > rules.max_ping_strikes) {

@@ -118,6 +118,9 @@ absl::StatusOr<BoundRequest> BindRequest(const InferContext& context, const Infe
   if (context.lifecycle->state() == ServerState::kExiting) {
     return absl::UnavailableError("GRPC server is shutting down and has stopped accepting new requests.");
   }
+  if (metadata.deadline_nanos != 0 && metadata.deadline_nanos <= NowNanos()) {
+    return absl::DeadlineExceededError("Deadline Exceeded");
+  }
   ASSIGN_OR_RETURN(ModelHandle handle,
                    FindModel(*context.registry, *context.lifecycle, envelope.model_name, envelope.model_version));
   if (unary && handle->info().decoupled()) {
@@ -132,6 +135,7 @@ absl::StatusOr<BoundRequest> BindRequest(const InferContext& context, const Infe
     context.requests->GiveBack(std::move(bound.request));
     return status;
   }
+  bound.request->deadline_nanos = metadata.deadline_nanos;
   for (const auto& entry : metadata.forwarded) bound.request->parameters.push_back(entry);
   const ModelInfo& info = bound.request->model()->info();
   bound.request->trace = context.tracer->Start({.model = info.name(),

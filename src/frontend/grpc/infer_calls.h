@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -55,6 +56,7 @@ struct InferCallMetadata {
   absl::Status forward_status;                      // told for each request, after its own parameters
   bool errors_end_stream = false;                   // triton_grpc_error
   std::string traceparent, tracestate;
+  std::int64_t deadline_nanos = 0;  // of the whole call, NowNanos() clock; 0: none
 };
 
 // ModelInfer: one request, one answer. `context` outlives the call.
@@ -72,7 +74,8 @@ struct BoundRequest {
 };
 
 // The road from a message to a request that its model can take: `envelope` and `raw` are the message's. With `unary` models
-// with decoupled answers are refused. On an error the request goes back to the pool.
+// with decoupled answers are refused. The call's deadline becomes the request's; DEADLINE_EXCEEDED when it has passed. On
+// an error the request goes back to the pool.
 absl::StatusOr<BoundRequest> BindRequest(const InferContext& context, const InferEnvelope& envelope,
                                          std::span<Buffer> raw, const InferCallMetadata& metadata, bool unary);
 

@@ -171,7 +171,9 @@ absl::Status GrpcService::ServerMetadata(const inference::ServerMetadataRequest&
                                          inference::ServerMetadataResponse& response) const {
   response.set_name(options_.server_name);
   response.set_version(options_.server_version);
-  for (const std::string_view extension : ServedExtensions()) response.add_extensions(std::string(extension));
+  for (const std::string_view extension : ServedExtensions(parts_.memory_extension)) {
+    response.add_extensions(std::string(extension));
+  }
   return absl::OkStatus();
 }
 
@@ -210,7 +212,7 @@ absl::Status GrpcService::Check(const grpc::health::v1::HealthCheckRequest& /*re
 
 GrpcHandler::Begun GrpcService::Infer(GrpcCallHead& head, GrpcResponder responder) {
   Begun begun;
-  InferCallMetadata metadata = ReadInferMetadata(head.metadata);
+  InferCallMetadata metadata = ReadInferMetadata(head);
   begun.response_coding = metadata.coding;
   begun.call = MakeInferCall(infer_, std::move(metadata), std::move(responder));
   return begun;
@@ -218,14 +220,16 @@ GrpcHandler::Begun GrpcService::Infer(GrpcCallHead& head, GrpcResponder responde
 
 GrpcHandler::Begun GrpcService::StreamInfer(GrpcCallHead& head, GrpcResponder responder) {
   Begun begun;
-  InferCallMetadata metadata = ReadInferMetadata(head.metadata);
+  InferCallMetadata metadata = ReadInferMetadata(head);
   begun.response_coding = metadata.coding;
   begun.call = MakeStreamInferCall(infer_, std::move(metadata), std::move(responder));
   return begun;
 }
 
-InferCallMetadata GrpcService::ReadInferMetadata(const GrpcMetadata& metadata) const {
+InferCallMetadata GrpcService::ReadInferMetadata(const GrpcCallHead& head) const {
+  const GrpcMetadata& metadata = head.metadata;
   InferCallMetadata read;
+  read.deadline_nanos = head.deadline_nanos;
   if (options_.compression_level != 0) {
     read.coding = ChooseMessageCoding(metadata.Find("grpc-accept-encoding").value_or(""));
   }

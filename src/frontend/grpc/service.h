@@ -50,6 +50,7 @@ class GrpcService final : public GrpcHandler {
     Tracer* tracer = nullptr;
     SharedMemoryRegions* shared_memory = nullptr;  // may be null: clients may not register any
     const AccessPolicy* access = nullptr;
+    bool memory_extension = false;  // HTTP serves it: then it is listed here, too
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
   };
@@ -117,7 +118,7 @@ class GrpcService final : public GrpcHandler {
   void UnregisterSystem(const inference::SystemSharedMemoryUnregisterRequest& request, GrpcResponder responder) const;
   void UnregisterCuda(const inference::CudaSharedMemoryUnregisterRequest& request, GrpcResponder responder) const;
 
-  InferCallMetadata ReadInferMetadata(const GrpcMetadata& metadata) const;
+  InferCallMetadata ReadInferMetadata(const GrpcCallHead& head) const;
   Begun Infer(GrpcCallHead& head, GrpcResponder responder);
   Begun StreamInfer(GrpcCallHead& head, GrpcResponder responder);
   Begun Watch(GrpcCallHead& head, GrpcResponder responder);

@@ -12,17 +12,6 @@
 #include "protocol/http_status.h"
 
 namespace tidemark {
-namespace {
-
-// Ours come last.
-std::vector<std::string_view> Extensions(bool memory) {
-  std::vector<std::string_view> extensions(ServedExtensions().begin(), ServedExtensions().end());
-  if (memory) extensions.push_back("memory");
-  return extensions;
-}
-
-}  // namespace
-
 namespace http {
 
 void SendEmpty(ResponseSender sender, std::string_view content_type) {
@@ -55,8 +44,8 @@ absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions
 HttpRoutes::HttpRoutes(Private /*only Create*/, HttpRoutesOptions options, Parts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
-      server_metadata_(
-          ServerMetadataJson(options_.server_name, options_.server_version, Extensions(parts_.memory != nullptr))),
+      server_metadata_(ServerMetadataJson(options_.server_name, options_.server_version,
+                                          ServedExtensions(parts_.memory != nullptr))),
       calls_(std::make_shared<InferCallPool>()) {}
 
 void HttpRoutes::HandleAt(Door door, HttpRequest& request, ResponseSender sender) {
