@@ -3,7 +3,7 @@
 #   tools/setup.sh build    Debian packages, and the engines' libraries into .deps/engines (default)
 #   tools/setup.sh test     the same, a Python environment for the client tests and the demo in .venv, the tritonserver of
 #                           NVIDIA's wheel in .deps/tritonserver, to compare with, perf_analyzer, and TensorRT for RTX
-#   tools/setup.sh bench    the same, and wrk
+#   tools/setup.sh bench    the same, and wrk and h2load
 # Everything but the packages stays inside this checkout. A second run looks and finds nothing to do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -210,7 +210,7 @@ install_perf_analyzer() {
   put .deps/new $to "$stamp"; rm -f "$wheel"
 }
 
-if [ "$mode" = bench ]; then packages+=(wrk); fi
+if [ "$mode" = bench ]; then packages+=(wrk nghttp2-client); fi
 if [ "$mode" = test ]; then packages+=(libboost-dev); fi  # headers of Boost.Beast, for one fuzzer; 138 MB
 # A browser for the test of the dashboard, 64 MiB to fetch; Ubuntu has none as a package, and the test is skipped there.
 if [ "$mode" != build ] && [ "${ID:-}" = debian ] && ! command -v chromium >/dev/null; then

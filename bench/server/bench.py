@@ -71,6 +71,44 @@ def wrk(server, path, seconds, connections, body=None, header=0):
     return {"CPU µs": cpu / 1000 / requests, "req/s": requests / micros * 1e6, "p50 µs": p50, "p99 µs": p99}
 
 
+def h2load(server, message, seconds, connections):
+    """The same for ModelInfer over gRPC: one call at a time on each connection; `message` is a framed ModelInferRequest."""
+    with tempfile.NamedTemporaryFile() as data, tempfile.NamedTemporaryFile() as log:
+        data.write(message)
+        data.flush()
+        before = server_cpu_ns(server.process.pid)
+        answer = subprocess.run(["h2load", "-t1", f"-c{connections}", "-m1", f"-D{seconds}", "-d", data.name, f"--log-file={log.name}",
+                                 "-H", "content-type: application/grpc", "-H", "te: trailers",
+                                 f"http://{server.grpc_url}/inference.GRPCInferenceService/ModelInfer"],
+                                capture_output=True, text=True, check=True,
+                                preexec_fn=lambda: os.sched_setaffinity(0, {1})).stdout
+        cpu = server_cpu_ns(server.process.pid) - before
+        micros = sorted(int(line.split()[2]) for line in pathlib.Path(log.name).read_text().splitlines())
+    done, failed = (int(re.search(rf"(\d+) {what}", answer).group(1)) for what in ("succeeded", "failed"))
+    answered = int(re.search(r"\((\d+)\) data", answer).group(1))
+    if not done or failed or answered < done * 0.9 * len(message):  # an error of gRPC is a 200 without the tensor
+        raise RuntimeError(f"errors from ModelInfer: {answer}")
+    return {"CPU µs": cpu / 1000 / done, "req/s": done / seconds, "p50 µs": micros[len(micros) // 2],
+            "p99 µs": micros[len(micros) * 99 // 100]}
+
+
+def infer_message(elements):
+    """The ModelInferRequest of infer_body, with gRPC's prefix."""
+    def varint(number):
+        out = b""
+        while number >= 0x80:
+            out += bytes([number & 0x7F | 0x80])
+            number >>= 7
+        return out + bytes([number])
+
+    def text(field, value):
+        return bytes([field << 3 | 2]) + varint(len(value)) + value
+
+    tensor = text(1, b"INPUT0") + text(2, b"FP32") + text(3, varint(elements))
+    message = text(1, b"identity") + text(5, tensor) + text(7, bytes(4 * elements))
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
 def infer_body(elements):
     size = 4 * elements
     head = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [elements],
@@ -148,6 +186,21 @@ def requests_part(server, peer, arguments):
     onnx = [wrk(server, "/v2/models/onnx_identity/infer", arguments.seconds, 1, small, small_head)
             for _ in range(arguments.rounds)]
     show("1 KiB binary ONNX identity, 1 connection (no peer: the wheel has no ONNX backend)", median_of(onnx))
+    for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {0, 1})
+
+
+def grpc_part(server, peer, arguments):
+    small, large = infer_message(256), infer_message(1 << 20)
+    for one in filter(None, (server, peer)):
+        pin(one.process.pid, 0)
+    for title, message, connections in (("1 KiB gRPC identity, 1 connection", small, 1), ("1 KiB gRPC identity, 8 connections", small, 8),
+                                        ("4 MiB gRPC identity, 1 connection", large, 1), ("4 MiB gRPC identity, 8 connections", large, 8)):
+        rows = {id(server): [], id(peer): []}
+        for turn in range(arguments.rounds):
+            for one in filter(None, [server, peer] if turn % 2 == 0 else [peer, server]):
+                rows[id(one)].append(h2load(one, message, arguments.seconds, connections))
+        show(title, median_of(rows[id(server)]), median_of(rows[id(peer)]) if peer else None)
     for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), {0, 1})
 
@@ -234,12 +287,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--cycles", type=int, default=200)
-    parser.add_argument("--parts", default="requests,loads,health")
+    parser.add_argument("--parts", default="requests,grpc,loads,health")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         repository, theirs = pathlib.Path(folder, "ours"), pathlib.Path(folder, "peer")
         make_model(repository, "identity", b"", IDENTITY.format("identity"), filename="unused")
-        real.make_echo(theirs, "identity", IDENTITY.split("\n", 1)[1].format())
+        real.make_python(theirs, "identity", IDENTITY.split("\n", 1)[1].format())
         make_model(repository, "onnx_identity", identity_model(TensorProto.FLOAT), IDENTITY.format("onnxruntime"))
         make_model(repository, "tiny", addsub_model())
         weights = weights_model(64)
@@ -261,6 +314,8 @@ def main():
             parts = arguments.parts.split(",")
             if "requests" in parts:
                 requests_part(server, peer, arguments)
+            if "grpc" in parts:
+                grpc_part(server, peer, arguments)
             if "loads" in parts:
                 loads_part(server, peer, repository, arguments)
             if "health" in parts:

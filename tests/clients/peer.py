@@ -42,13 +42,14 @@ def missing():
 
 
 class Peer:
-    """The server over `repository`, with Served's way of asking. Python models are made by make_echo."""
+    """The server over `repository`, with Served's way of asking. Python models are made by make_python."""
 
     def __init__(self, repository, log, *options):
-        with socket.socket() as free:
+        with socket.socket() as free, socket.socket() as other:
             free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"127.0.0.1:{self.port}"
+            other.bind(("127.0.0.1", 0))
+            self.port, grpc_port = free.getsockname()[1], other.getsockname()[1]
+        self.url, self.grpc_url = f"127.0.0.1:{self.port}", f"127.0.0.1:{grpc_port}"
         home = WHEEL / "pytriton" / "tritonserver"
         # The Python backend wants its stub beside itself.
         backend = pathlib.Path(repository).parent / "backends" / "python"
@@ -60,7 +61,7 @@ class Peer:
         self._log = open(log, "wb")
         self.process = subprocess.Popen(
             [str(home / "bin" / "tritonserver"), f"--model-repository={repository}", "--http-address=127.0.0.1",
-             f"--http-port={self.port}", "--allow-grpc=false", "--allow-metrics=false", "--model-control-mode=explicit",
+             f"--http-port={self.port}", "--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}", "--allow-metrics=false", "--model-control-mode=explicit",
              f"--backend-directory={backend.parent}", *options],
             env=environment, stdout=self._log, stderr=subprocess.STDOUT)
         end = time.monotonic() + 120
@@ -92,9 +93,34 @@ class Peer:
         self.stop()
 
 
-def make_echo(repository, name, config):
+# What tests/support/README.md says of "repeat", but for a request that is cancelled.
+REPEAT = f"""import sys, time
+sys.path.insert(0, {str(NUMPY)!r})
+import numpy as np
+import triton_python_backend_utils as pb
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            values, delays, wait = (pb.get_input_tensor_by_name(request, n).as_numpy() for n in ("IN", "DELAY", "WAIT"))
+            failed = False
+            for i, (value, delay) in enumerate(zip(values, delays)):
+                time.sleep(int(delay) / 1000)
+                if value < 0:
+                    sender.send(pb.InferenceResponse(error=pb.TritonError("negative element", pb.TritonError.INVALID_ARG)),
+                                flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                    failed = True
+                    break
+                sender.send(pb.InferenceResponse([pb.Tensor("OUT", np.array([value], np.int32)),
+                                                  pb.Tensor("IDX", np.array([i], np.uint32))]))
+            if not failed:
+                sender.send(flags=pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def make_python(repository, name, config, source=ECHO):
     """A Python model of one version; `config` without its backend."""
     folder = pathlib.Path(repository) / name / "1"
     folder.mkdir(parents=True)
-    (folder / "model.py").write_text(ECHO)
+    (folder / "model.py").write_text(source)
     (folder.parent / "config.pbtxt").write_text('backend: "python"\n' + config)

@@ -115,6 +115,13 @@ def test_health_and_metadata(client):
     assert config.max_batch_size == 4 and config.backend == "onnxruntime"
 
 
+def test_both_protocols_list_the_same_extensions(server, client):
+    over_http = json.loads(server.get("/v2")[1])
+    metadata = client.get_server_metadata()
+    assert list(metadata.extensions) == over_http["extensions"] and "memory" in over_http["extensions"]
+    assert (metadata.name, metadata.version) == (over_http["name"], over_http["version"])
+
+
 @pytest.mark.parametrize("call, code, text", [
     (lambda c: c.is_model_ready("nobody"), "NOT_FOUND", "Request for unknown model: 'nobody' is not found"),
     (lambda c: c.get_model_metadata(ADDSUB, "7"), "NOT_FOUND", "Request for unknown model: 'addsub' version 7 is not found"),

@@ -8,32 +8,12 @@ import warnings
 import pytest
 
 from http_cases import cases
-from peer import Peer, make_echo, missing
+from models import MODELS, make_models
+from peer import Peer, missing
 from served import Served
 from wanted import ROWS, SAME, WANTED
 
 HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Content-Length", "Accept-Encoding", "Connection")
-ONE = 'input {{ name: "INPUT0" data_type: {0} dims: {1} }}\noutput {{ name: "OUTPUT0" data_type: {0} dims: {1} {2} }}\n'
-MODELS = {
-    **{name: ONE.format(f"TYPE_{name.upper()}" if name != "bytes" else "TYPE_STRING", -1, "")
-       for name in ("int32", "int64", "int8", "uint8", "fp64", "fp16", "bool", "bytes")},
-    "fp32": ONE.format("TYPE_FP32", -1, 'label_filename: "labels.txt"'),
-    "fixed": ONE.format("TYPE_INT32", 4, ""),
-    "batch": "max_batch_size: 4\n" + ONE.format("TYPE_INT32", 2, ""),
-    "pair": "".join(f'{side.lower()} {{ name: "{side}{i}" data_type: TYPE_INT32 dims: -1 }}\n' for i in (0, 1) for side in ("INPUT", "OUTPUT")),
-    "spare": ONE.format("TYPE_INT32", -1, ""),
-    "unloaded": ONE.format("TYPE_INT32", -1, ""),
-}
-
-
-def make_models(root, ours):
-    for name, config in MODELS.items():
-        if ours:
-            (root / name / "1").mkdir(parents=True)
-            (root / name / "config.pbtxt").write_text('backend: "identity"\n' + config)
-        else:
-            make_echo(root, name, config)
-        (root / name / "labels.txt").write_text("zero\none\ntwo\n")
 
 
 @pytest.fixture(scope="module")
