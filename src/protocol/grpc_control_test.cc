@@ -30,7 +30,8 @@ TEST(GrpcControl, LoadParametersHaveTheirKinds) {
   EXPECT_EQ(read->config, "{}");
   EXPECT_EQ(read->files.at("1/m"), std::string("\0\xFF", 2));
   request = Parse<inference::RepositoryModelLoadRequest>(R"(parameters { key: "config" value { bytes_param: "x" } })");
-  EXPECT_EQ(ErrorOf(ReadLoadRequest(request)), "invalid value type for load parameter 'config', expected string_param.");
+  EXPECT_EQ(ErrorOf(ReadLoadRequest(request)),
+            "invalid value type for load parameter 'config', expected string_param.");
   request = Parse<inference::RepositoryModelLoadRequest>(R"(parameters { key: "file:x" value { string_param: "x" } })");
   EXPECT_EQ(ErrorOf(ReadLoadRequest(request)), "invalid value type for load parameter 'file:x', expected bytes_param.");
   request = Parse<inference::RepositoryModelLoadRequest>(R"(parameters { key: "what" value { } })");
@@ -48,10 +49,10 @@ TEST(GrpcControl, UnloadDependentsIsABoolean) {
 
 TEST(GrpcControl, EveryLogFormatIsReadAndTold) {
   for (const char* name : {"default", "ISO8601", "json"}) {
-    const auto read = ReadLogSettings(
-        Parse<inference::LogSettingsRequest>(std::string(R"(settings { key: "log_format" value { string_param: ")") +
-                                             name + "\" } }"),
-        {});
+    const auto read =
+        ReadLogSettings(Parse<inference::LogSettingsRequest>(
+                            std::string(R"(settings { key: "log_format" value { string_param: ")") + name + "\" } }"),
+                        {});
     ASSERT_TRUE(read.ok()) << name;
     inference::LogSettingsResponse told;
     FillLogSettings(*read, told);
@@ -85,7 +86,8 @@ TEST(GrpcControl, TraceSettingsAreTextsOfNumbers) {
   const auto error = [](const std::string& text) {
     return ErrorOf(ReadTraceUpdate(Parse<inference::TraceSettingRequest>(text)));
   };
-  EXPECT_EQ(error(R"(settings { key: "trace_rate" value { value: [ "1", "2" ] } })"), "expect only 1 value for 'trace_rate'");
+  EXPECT_EQ(error(R"(settings { key: "trace_rate" value { value: [ "1", "2" ] } })"),
+            "expect only 1 value for 'trace_rate'");
   EXPECT_EQ(error(R"(settings { key: "trace_rate" value { value: "x" } })"), "Unable to parse 'trace_rate', got: x");
   EXPECT_EQ(error(R"(settings { key: "trace_rate" value { value: "4294967296" } })"),
             "Unable to parse 'trace_rate', value is out of range [ 0, 4294967295 ], got: 4294967296");

@@ -1,7 +1,7 @@
 #include "protocol/grpc_infer.h"
 
-#include <google/protobuf/text_format.h>
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -81,8 +81,8 @@ class GrpcInfer : public testing::Test {
   }
   // A request with one typed tensor.
   std::string DecodeTyped(const std::string& type, const std::string& contents) {
-    return Decode(Message("model_name: 'm' inputs { name: 'A' datatype: '" + type + "' shape: 1 contents { " + contents +
-                          " } }"));
+    return Decode(Message("model_name: 'm' inputs { name: 'A' datatype: '" + type + "' shape: 1 contents { " +
+                          contents + " } }"));
   }
   template <typename T>
   std::vector<T> Values(std::size_t input = 0) const {
@@ -204,8 +204,8 @@ TEST_F(GrpcInfer, EveryTypedArrayIsRead) {
 TEST_F(GrpcInfer, UnpackedArraysAndThoseInPiecesAreRead) {
   // int_contents twice packed and once not; protobuf writers may do so.
   const std::string contents("\x12\x02\x01\x02\x10\x03\x12\x01\x04", 9);
-  const std::string input = std::string("\x0A\x01") + "A" + "\x12\x05INT32\x18\x04\x2A" +
-                            static_cast<char>(contents.size()) + contents;
+  const std::string input =
+      std::string("\x0A\x01") + "A" + "\x12\x05INT32\x18\x04\x2A" + static_cast<char>(contents.size()) + contents;
   const std::string wire = std::string("\x0A\x01m\x2A") + static_cast<char>(input.size()) + input;
   ASSERT_EQ(Read(wire, 1), "");
   ASSERT_TRUE(DecodeGrpcInfer(envelope_, reader_.raw(), nullptr, pool_, request_, flags_).ok());
@@ -252,8 +252,9 @@ TEST_F(GrpcInfer, RegionsGoWhereTheyPoint) {
 
 TEST_F(GrpcInfer, MalformedMessagesAreRefusedByName) {
   using std::string_literals::operator""s;
-  for (const std::string& wire : {"\x0A"s, "\x0A\x05m"s, "\x80"s, "\0\0"s, "\x3A\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\1"s,
-                                  "\x3A\xFF\xFF\xFF\xFF\x0F"s, "\x0B"s, "\x08"s + std::string(10, '\xFF'), "\x0D\1"s}) {
+  for (const std::string& wire :
+       {"\x0A"s, "\x0A\x05m"s, "\x80"s, "\0\0"s, "\x3A\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\1"s,
+        "\x3A\xFF\xFF\xFF\xFF\x0F"s, "\x0B"s, "\x08"s + std::string(10, '\xFF'), "\x0D\1"s}) {
     for (const std::size_t step : {std::size_t{1}, wire.size()}) {
       EXPECT_THAT(Read(wire, step), StartsWith("the request is no ModelInferRequest: "));
       EXPECT_EQ(status_.code(), absl::StatusCode::kInvalidArgument);
@@ -325,7 +326,8 @@ TEST_F(GrpcInfer, StreamAnswersTellWhetherTheyAreTheLast) {
 
 TEST_F(GrpcInfer, StreamErrorsSayMoreAfterAnExecution) {
   inference::ModelStreamInferResponse answer;
-  ASSERT_TRUE(answer.ParseFromString(Body(EncodeStreamError({.text = "no", .id = "i", .executed = false, .model_name = "m", .model_version = ""}))));
+  ASSERT_TRUE(answer.ParseFromString(
+      Body(EncodeStreamError({.text = "no", .id = "i", .executed = false, .model_name = "m", .model_version = ""}))));
   EXPECT_EQ(answer.error_message(), "no");
   EXPECT_EQ(answer.infer_response().id(), "i");
   EXPECT_EQ(answer.infer_response().model_name(), "");

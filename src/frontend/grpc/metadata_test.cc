@@ -37,8 +37,8 @@ TEST(GrpcTimeout, LongestOneIsForEver) {
 }
 
 TEST(GrpcTimeout, WhatIsNoTimeoutIsNone) {
-  for (const char* text : {"", "S", "1", "1s", "1h", "-1S", "+1S", " 1S", "1 S", "1S ", "1.5S", "1SS", "0x1S", "123456789n",
-                           "aS", "-0n"}) {
+  for (const char* text : {"", "S", "1", "1s", "1h", "-1S", "+1S", " 1S", "1 S", "1S ", "1.5S", "1SS", "0x1S",
+                           "123456789n", "aS", "-0n"}) {
     EXPECT_EQ(ParseGrpcTimeout(text), std::nullopt) << "'" << text << "'";
   }
 }
@@ -55,7 +55,9 @@ TEST(GrpcStatusMessage, PrintableTextTravelsAsItIs) {
 TEST(GrpcStatusMessage, EverythingElseIsEncoded) {
   EXPECT_EQ(EncodeGrpcMessage("100%"), "100%25");
   EXPECT_EQ(EncodeGrpcMessage("a\nb\t\r"), "a%0Ab%09%0D");
-  EXPECT_EQ(EncodeGrpcMessage("gr\xC3\xB6\xC3\x9F" "e"), "gr%C3%B6%C3%9Fe");
+  EXPECT_EQ(EncodeGrpcMessage("gr\xC3\xB6\xC3\x9F"
+                              "e"),
+            "gr%C3%B6%C3%9Fe");
   EXPECT_EQ(EncodeGrpcMessage(std::string_view("\0\x7F\xFF", 3)), "%00%7F%FF");
 }
 
@@ -63,8 +65,8 @@ TEST(GrpcContentType, OnlyThoseOfCallsAreTaken) {
   for (const char* good : {"application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"}) {
     EXPECT_TRUE(IsGrpcContentType(good)) << good;
   }
-  for (const char* bad : {"", "application/json", "application/grpc-web", "application/grpcx", "APPLICATION/GRPC",
-                          " application/grpc"}) {
+  for (const char* bad :
+       {"", "application/json", "application/grpc-web", "application/grpcx", "APPLICATION/GRPC", " application/grpc"}) {
     EXPECT_FALSE(IsGrpcContentType(bad)) << bad;
   }
 }

@@ -72,8 +72,9 @@ class Client {
     nghttp2_session_callbacks_set_on_header_callback(
         callbacks, [](nghttp2_session*, const nghttp2_frame* frame, const std::uint8_t* name, std::size_t name_size,
                       const std::uint8_t* value, std::size_t value_size, std::uint8_t, void* self) {
-          static_cast<Client*>(self)->replies_[frame->hd.stream_id].fields[{reinterpret_cast<const char*>(name),
-                                                                            name_size}] =
+          static_cast<Client*>(self)
+              ->replies_[frame->hd.stream_id]
+              .fields[{reinterpret_cast<const char*>(name), name_size}] =
               std::string(reinterpret_cast<const char*>(value), value_size);
           return 0;
         });
@@ -90,11 +91,11 @@ class Client {
           reply.error = error;
           return 0;
         });
-    nghttp2_session_callbacks_set_on_frame_recv_callback(
-        callbacks, [](nghttp2_session*, const nghttp2_frame* frame, void* self) {
-          static_cast<Client*>(self)->OnFrame(*frame);
-          return 0;
-        });
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks,
+                                                         [](nghttp2_session*, const nghttp2_frame* frame, void* self) {
+                                                           static_cast<Client*>(self)->OnFrame(*frame);
+                                                           return 0;
+                                                         });
     nghttp2_option* option = nullptr;
     nghttp2_option_new(&option);
     nghttp2_option_set_no_auto_window_update(option, options.takes_all ? 0 : 1);
@@ -138,8 +139,8 @@ class Client {
       if (from.at == from.data.size() && from.end) *flags |= NGHTTP2_DATA_FLAG_EOF;
       return size == 0 && !from.end ? static_cast<ssize_t>(NGHTTP2_ERR_DEFERRED) : static_cast<ssize_t>(size);
     };
-    const std::int32_t stream = nghttp2_submit_request(session_, nullptr, headers.data(), headers.size(), &provider,
-                                                       nullptr);
+    const std::int32_t stream =
+        nghttp2_submit_request(session_, nullptr, headers.data(), headers.size(), &provider, nullptr);
     EXPECT_GT(stream, 0);
     Flush();
     return stream;
@@ -200,15 +201,14 @@ class Client {
     if (frame.hd.type == NGHTTP2_PING && (frame.hd.flags & NGHTTP2_FLAG_ACK) == 0) ++pings;
     if (frame.hd.type == NGHTTP2_SETTINGS && (frame.hd.flags & NGHTTP2_FLAG_ACK) != 0) settled = true;
     if (frame.hd.type == NGHTTP2_GOAWAY) {
-      goaways.emplace_back(frame.goaway.error_code,
-                           std::string(reinterpret_cast<const char*>(frame.goaway.opaque_data),
-                                       frame.goaway.opaque_data_len));
+      goaways.emplace_back(frame.goaway.error_code, std::string(reinterpret_cast<const char*>(frame.goaway.opaque_data),
+                                                                frame.goaway.opaque_data_len));
     }
   }
   void Feed(const char* data, ssize_t size) {
-    EXPECT_EQ(nghttp2_session_mem_recv(session_, reinterpret_cast<const std::uint8_t*>(data),
-                                       static_cast<std::size_t>(size)),
-              size);
+    EXPECT_EQ(
+        nghttp2_session_mem_recv(session_, reinterpret_cast<const std::uint8_t*>(data), static_cast<std::size_t>(size)),
+        size);
   }
   void Flush() {
     const std::uint8_t* data = nullptr;
@@ -392,7 +392,9 @@ TEST_F(GrpcServerTest, TimeoutThatIsNoneIsRefused) {
 }
 
 TEST_F(GrpcServerTest, StatusTextsTravelEncodedAndBounded) {
-  std::string text = "50% of gr\xC3\xB6\xC3\x9F" "e\n";
+  std::string text =
+      "50% of gr\xC3\xB6\xC3\x9F"
+      "e\n";
   Start([&](GrpcCallHead&, GrpcResponder responder) -> std::unique_ptr<GrpcCall> {
     responder.Finish(absl::NotFoundError(text));
     return nullptr;
