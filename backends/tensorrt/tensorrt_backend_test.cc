@@ -96,24 +96,27 @@ TEST_F(TensorRtBackendTest, RequestsOfOneShapeRunTogetherAndGetTheirOwnOutputs) 
   EXPECT_EQ(FakeGpuCalls("enqueueV3") - executions, 1);
 }
 
+// Small chunks by one thread; large ones by two.
 TEST_F(TensorRtBackendTest, LargeTensorsGoThroughTheRingOfChunks) {
-  fixture_.backend.reset();
-  ASSERT_TRUE(fixture_.Open({{"library", "libnvinfer.so.11"}, {"staging-bytes", "65536"}}).ok());
-  constexpr std::size_t kCount = 300'001;
-  const auto plan = Make(FakePlan::Identity(kCount), fmt::format(R"(
-    input {{ name: "INPUT" data_type: TYPE_FP32 dims: {0} }} output {{ name: "OUTPUT" data_type: TYPE_FP32 dims: {0} }})",
-                                                                 kCount));
-  ASSERT_NE(plan, nullptr);
-  FakeGpuDeferred(1);
-  for (int round = 0; round < 3; ++round) {
-    TestRequest request;
-    const std::vector<float> values = Ramp(kCount, static_cast<float>(round));
-    request.Input("INPUT", DataType::kFp32, {kCount}, values);
-    plan->Run({&request});
-    ASSERT_TRUE(request.execution.status.ok()) << request.execution.status;
-    EXPECT_EQ(request.sink.Values<float>(0), values);
+  for (const auto& [staging, count] : {std::pair{"65536", 300'001}, std::pair{"4194304", 2'500'001}}) {
+    SCOPED_TRACE(staging);
+    fixture_.backend.reset();
+    ASSERT_TRUE(fixture_.Open({{"library", "libnvinfer.so.11"}, {"staging-bytes", staging}}).ok());
+    const auto plan = Make(FakePlan::Identity(count), fmt::format(R"(
+      input {{ name: "INPUT" data_type: TYPE_FP32 dims: {0} }} output {{ name: "OUTPUT" data_type: TYPE_FP32 dims: {0} }})",
+                                                                  count));
+    ASSERT_NE(plan, nullptr);
+    FakeGpuDeferred(1);
+    for (int round = 0; round < 3; ++round) {
+      TestRequest request;
+      const std::vector<float> values = Ramp(static_cast<std::size_t>(count), static_cast<float>(round));
+      request.Input("INPUT", DataType::kFp32, {count}, values);
+      plan->Run({&request});
+      ASSERT_TRUE(request.execution.status.ok()) << request.execution.status;
+      EXPECT_EQ(request.sink.Values<float>(0), values);
+    }
+    FakeGpuDeferred(0);
   }
-  FakeGpuDeferred(0);
 }
 
 TEST_F(TensorRtBackendTest, NothingIsTakenWhileRequestsAreServed) {

@@ -25,7 +25,15 @@ absl::StatusOr<std::unique_ptr<TrtCopier>> TrtCopier::Create(Gpus& gpus, Scope& 
     ASSIGN_OR_RETURN(const GpuEvent event, gpus.CreateEvent(scope, device, /*blocking=*/false, "copy event"));
     chunk.event = event.event;
   }
+  if (copier->chunk_bytes_ >= 2 * kSmallChunkBytes) {
+    ASSIGN_OR_RETURN(copier->helper_, CopyHelper::Create(scope));
+  }
   return copier;
+}
+
+void TrtCopier::Copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (helper_ != nullptr) return helper_->Copy(to, from, bytes);
+  if (bytes > 0) std::memcpy(to, from, bytes);
 }
 
 absl::StatusOr<TrtCopier::Chunk*> TrtCopier::Take() {
@@ -41,7 +49,7 @@ absl::Status TrtCopier::Empty(Chunk& chunk) {
   const absl::Status status = gpus_.Check(device_, gpus_.api().synchronize_event(chunk.event), "wait for a copy");
   const std::byte* from = chunk.data;
   for (const Part& part : chunk.parts) {
-    if (status.ok() && part.to != nullptr) std::memcpy(part.to, from, part.bytes);
+    if (status.ok() && part.to != nullptr) Copy(part.to, from, part.bytes);
     from += part.bytes;
   }
   chunk.parts.clear();
@@ -73,7 +81,7 @@ absl::Status TrtCopier::In(cuda::Pointer to, std::span<const std::span<const std
         used = 0;
       }
       const std::size_t bytes = std::min(piece.size(), chunk_bytes_ - used);
-      std::memcpy(chunk->data + used, piece.data(), bytes);
+      Copy(chunk->data + used, piece.data(), bytes);
       piece = piece.subspan(bytes);
       used += bytes;
       if (used < chunk_bytes_) continue;

@@ -9,12 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backends/tensorrt/copy_helper.h"
 #include "resource/gpu.h"
 
 namespace tidemark {
 
 // Moves tensors between pageable host memory and one GPU on one stream, through a ring of page-locked chunks: while one
-// chunk goes over the bus the CPU fills (or empties) the next. Everything is taken in Create, on the instance's scope;
+// chunk goes over the bus the CPU fills (or empties) the next, large ones with two threads. Everything is taken in Create, on the instance's scope;
 // one thread at a time.
 class TrtCopier {
  private:
@@ -67,6 +68,7 @@ class TrtCopier {
   // The next chunk of the ring, free.
   absl::StatusOr<Chunk*> Take();
   absl::Status Empty(Chunk& chunk);
+  void Copy(std::byte* to, const std::byte* from, std::size_t bytes);
   absl::Status SendIn(Chunk& chunk, cuda::Pointer to, std::size_t bytes);
 
   Gpus& gpus_;
@@ -74,6 +76,7 @@ class TrtCopier {
   const cuda::Stream stream_;
   const Options options_;
   std::size_t chunk_bytes_ = 0;
+  std::shared_ptr<CopyHelper> helper_;  // null: chunks are small; last owner: its thread's entry on the scope
   std::size_t chunk_count_ = 1;
   std::array<Chunk, kMostChunks> chunks_;
   std::size_t next_ = 0;
