@@ -52,6 +52,7 @@ test-clients: build ## tritonclient and real models against the server
 	$(PYTEST) -q -p no:cacheprovider --junitxml=$(RESULTS)/clients.xml tests/clients tests/integration
 
 test-peer: setup-test build ## the same requests to the real tritonserver and to this server: every difference is a wanted one
+	cmake --build --preset release -j $(JOBS) --target tidemark_test_server
 	@mkdir -p $(RESULTS)
 	$(PYTEST) -q -rs -p no:cacheprovider --junitxml=$(RESULTS)/peer.xml tests/differential
 
