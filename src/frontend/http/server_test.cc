@@ -699,6 +699,7 @@ TEST_F(HttpServerTest, ClientThatLeavesAStreamIsNoticed) {
   Client client = Connect();
   client.Send("GET /s HTTP/1.1\r\n\r\n");
   client.Read(true);
+  ASSERT_TRUE(client.Fill(10));  // "hello" has come, so that the client leaves after it was written
   client.Close();
   gone.WaitForNotification();
   AwaitConnections(0);
