@@ -55,7 +55,10 @@ def both(tmp_path_factory):
     make_models(root / "ours", ours=True, decoupled=True)
     with Peer(root / "peer" / "models", root / "peer.log", *loads) as peer, \
             Served(root / "ours", "--allow-client-shm=true", *loads, program=test_program()) as ours:
-        yield Caller(peer.grpc_url), Caller(ours.grpc_url)
+        callers = Caller(peer.grpc_url), Caller(ours.grpc_url)
+        yield callers
+        for caller in callers:
+            caller.channel.close()
 
 
 # What is each server's own and says nothing: versions, clocks, names of backends, places of files.
