@@ -126,5 +126,40 @@ TEST(OptionsTest, RestrictionsOfBothProtocolsAreKeptApart) {
             std::string::npos);
 }
 
+TEST(OptionsTest, TheCacheIsLocalAndHasASize) {
+  EXPECT_EQ(Parse({})->response_cache_bytes, 0U);
+  EXPECT_EQ(Parse({"--cache-config=local,size=4096"})->response_cache_bytes, 4096U);
+  const absl::StatusOr<ServerOptions> old = Parse({"--response-cache-byte-size=4096"});
+  EXPECT_EQ(old->response_cache_bytes, 4096U);
+  EXPECT_EQ(old->without_effect.size(), 1U) << "it is deprecated";
+  EXPECT_EQ(Parse({"--response-cache-byte-size=0"})->response_cache_bytes, 0U);
+  EXPECT_EQ(
+      Error({"--response-cache-byte-size=1", "--cache-config=local,size=1"}),
+      "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. Please provide one or "
+      "the other.");
+  EXPECT_EQ(Error({"--cache-config=local,size=1", "--cache-config=redis,host=h"}),
+            "found multiple cache configurations, but only a single cache is currently supported");
+}
+
+TEST(OptionsTest, ResourcesHaveANameACountAndPerhapsADevice) {
+  EXPECT_FALSE(Parse({"--rate-limit=off"})->rate_limit);
+  const absl::StatusOr<ServerOptions> options =
+      Parse({"--rate-limit=execution_count", "--rate-limit-resource=R:4", "--rate-limit-resource=S:2:1"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(options->rate_limit);
+  ASSERT_EQ(options->rate_limits.size(), 2U);
+  EXPECT_EQ(options->rate_limits[0].count, 4U);
+  EXPECT_FALSE(options->rate_limits[0].device.has_value());
+  EXPECT_EQ(options->rate_limits[1].name, "S");
+  EXPECT_EQ(options->rate_limits[1].device, 1);
+  for (const char* text : {"R", ":4", "R:1:2:3"}) {
+    EXPECT_NE(Error({fmt::format("--rate-limit-resource={}", text)})
+                  .find("--rate-limit-resource option format is '<resource_name>:<count>:<device>' or "
+                        "'<resource_name>:<count>'. Got " +
+                        std::string(text)),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -64,6 +64,9 @@ def test_http_and_grpc_share_the_answers_of_a_batched_model(served):
     assert (inference["cache_hit"]["count"], inference["cache_miss"]["count"]) == (3, 1)
     assert inference["compute_infer"]["count"] == 1
     assert (stats["inference_count"], stats["execution_count"]) == (2, 1)
+    by_grpc = grpc.InferenceServerClient(served.grpc_url).get_inference_statistics("addsub").model_stats[0].inference_stats
+    assert (by_grpc.cache_hit.count, by_grpc.cache_miss.count) == (3, 1)
+    assert by_grpc.cache_hit.ns == inference["cache_hit"]["ns"] > 0
     metrics = served.metrics()
     labels = {"model": "addsub", "version": "1"}
     assert sample(metrics, "nv_inference_request_success", **labels) == 4
