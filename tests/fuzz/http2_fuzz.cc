@@ -23,14 +23,19 @@ void Require(bool condition) {
 }
 
 int calls_alive = 0;
+std::vector<tidemark::GrpcResponder> late;  // of calls whose answers come when they may be gone
 
-// Echoes messages; some calls hold their answers back, some are never ready for more than one message, some fail.
+// Echoes messages; some calls hold their answers back, some are never ready for more than one message, some fail. Each is
+// finished or cancelled before it is destroyed.
 class FuzzCall final : public tidemark::GrpcCall {
  public:
   FuzzCall(char kind, tidemark::GrpcResponder responder) : kind_(kind), responder_(std::move(responder)) {
     ++calls_alive;
   }
-  ~FuzzCall() override { --calls_alive; }
+  ~FuzzCall() override {
+    Require(ended_ || kind_ == 'l');
+    --calls_alive;
+  }
   FuzzCall(const FuzzCall&) = delete;
   FuzzCall& operator=(const FuzzCall&) = delete;
 
@@ -47,7 +52,9 @@ class FuzzCall final : public tidemark::GrpcCall {
   absl::Status EndMessage() override {
     Require(!ended_);
     if (kind_ == 'f') return absl::InvalidArgumentError("refused: 100%\n");
-    if (kind_ == 'u') {
+    if (kind_ == 'l') {
+      late.push_back(responder_);
+    } else if (kind_ == 'u') {
       responder_.Answer(tidemark::GrpcMessage::OfText(text_));
       ended_ = true;
     } else if (kind_ != 's') {
@@ -57,7 +64,10 @@ class FuzzCall final : public tidemark::GrpcCall {
     return absl::OkStatus();
   }
   absl::Status HalfClose() override {
-    if (kind_ != 's' && !ended_) responder_.Finish(absl::OkStatus());
+    if (kind_ != 's' && kind_ != 'l' && !ended_) {
+      responder_.Finish(absl::OkStatus());
+      ended_ = true;
+    }
     return absl::OkStatus();
   }
   void Cancel() override { ended_ = true; }
@@ -102,7 +112,7 @@ std::string Field(std::string_view name, std::string_view value) {
 }
 
 std::string Head(FuzzedDataProvider& input) {
-  static constexpr std::string_view kPaths[] = {"/e", "/u", "/s", "/m", "/p", "/f", "/n"};
+  static constexpr std::string_view kPaths[] = {"/e", "/u", "/s", "/m", "/p", "/f", "/n", "/l"};
   std::string out = Field(":method", input.ConsumeProbability<float>() < 0.95F ? "POST" : "GET") +
                     Field(":scheme", "http") + Field(":path", input.PickValueInArray(kPaths)) +
                     Field(":authority", "x");
@@ -237,6 +247,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const std::string bytes = raw ? input.ConsumeRemainingBytesAsString() : Next(input);
       for (std::size_t at = 0; at < bytes.size(); at += step) write(std::string_view(bytes).substr(at, step));
       if (!raw && input.ConsumeBool()) read();
+      if (!late.empty() && bytes.size() % 3 == 0) {
+        late.back().Answer(tidemark::GrpcMessage::OfText("late"));
+        late.pop_back();
+        round();
+      }
       if (!raw && input.ConsumeProbability<float>() < 0.1F) {
         clock_nanos += input.ConsumeIntegralInRange<std::int64_t>(0, 40'000'000'000);
         round();
@@ -255,6 +270,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     connection.Cut();
     round();
   }
+  for (const tidemark::GrpcResponder& responder : late) {
+    Require(responder.gone());
+    responder.Answer(tidemark::GrpcMessage::OfText("too late"));
+  }
+  late.clear();
   Require(calls_alive == 0);
   return 0;
 }
