@@ -142,7 +142,7 @@ TEST_F(RaggedPlanTest, RaggedInputsGoInFlatAndScatteredOutputsComeBackInTheirSha
     EXPECT_EQ(whole.inputs[1].shape, (Shape{4, 1}));
     EXPECT_EQ(whole.inputs[2].index, 2U);
     EXPECT_EQ(whole.inputs[2].shape, (Shape{3}));
-    for (const std::size_t i : {0, 1}) {
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
       const InputTensor& input = whole.inputs[i];
       const auto out = whole.outputs->Allocate(i, DataType::kFp32, AsSpan(input.shape), input.data.size());
       std::memcpy(out->data(), input.data.data(), input.data.size());
