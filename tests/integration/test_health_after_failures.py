@@ -117,8 +117,8 @@ def test_a_gpu_that_is_lost(repository, monkeypatch):
     with Served(repository, "--load-model=m", "--load-model=plan", program=test_program()) as server:
         assert health(server) == WELL and model_ready(server, "plan") == 200 and infer()[0] == 200
         for _ in range(2000):
-            status, body = infer()
-            if status != 200:
+            status, _ = infer()
+            if status not in (200, 500):  # 500: TensorRT met it first, and says no more than that it failed
                 break
         assert status == 503 and "until this process is restarted" in json.loads(infer()[1])["error"]
         assert health(server) == WELL | {"ready": 400, "models": 400}

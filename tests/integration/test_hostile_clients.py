@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from served import Served, make_model
+from served import Served, make_model, sample
 
 MIB = 1 << 20
 CONFIG = """backend: "identity"
@@ -221,6 +221,7 @@ def test_over_a_limit_a_client_gets_its_status_and_is_closed(tmp_path, options, 
 
 def test_connections_over_their_limit_get_503(tmp_path):
     with Served(tmp_path, "--http-max-connections=2", "--http-idle-timeout-secs=5") as limited:
+        limited._await(lambda: sample(limited.metrics(), "tidemark_connections") == 0, 60, "see that nobody is connected any more")
         with connect(limited) as first, connect(limited) as second, connect(limited) as third:
             assert read_answer(third)[0] == 503
             assert first.recv(1) == b"" and second.recv(1) == b"", "idle ones are closed"
