@@ -141,7 +141,7 @@ std::vector<OptionRow> GeneralOptions() {
            0, 65535, [](auto& o) -> auto& { return o.http_port; })},
       {"reuse-http-port", "BOOL", "share the port with other processes",
        SetBool([](auto& o) -> auto& { return o.reuse_http_port; })},
-      {"http-thread-count", "N", "event loops; default: one for each core",
+      {"http-thread-count", "N", "event loops; default: one for each core, beyond four one for each two",
        SetNumber<int>(
            1, 1024, [](auto& o) -> auto& { return o.http_threads; })},
       {"http-header-forward-pattern", "REGEX", "headers passed on as request parameters",
