@@ -127,6 +127,7 @@ class Gpus {
 
   absl::Status ReadDevices();
   absl::Status Retain(DeviceId device);
+  void KeepPinnedBlock(cuda::Context context);
   Device* Find(DeviceId device) const;
   // Acquires on `device` through `scope`; `create` and `release` run with the device's context current.
   absl::StatusOr<Scope::Handle> Take(Scope& scope, ResourceKind kind, DeviceId device, std::uint64_t bytes,

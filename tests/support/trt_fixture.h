@@ -96,6 +96,7 @@ class TrtFixture {
     FakeGpuForgetViolations();
     auto opened = Gpus::Open(resident, "libcuda.so.1");
     if (opened.ok()) gpus = *std::move(opened);
+    for (int device = 0; gpus != nullptr && device < devices; ++device) static_cast<void>(gpus->Use(device));
   }
   ~TrtFixture() {
     backend.reset();
