@@ -13,6 +13,18 @@
 #include "base/status.h"
 
 namespace tidemark {
+namespace {
+
+// Tells the core that this is a loop which waits for another one.
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
 
 bool LoopMailbox::Post(Task task) {
   absl::MutexLock lock(&mutex_);
@@ -20,7 +32,11 @@ bool LoopMailbox::Post(Task task) {
   tasks_.push_back(std::move(task));
   if (!woken_) {
     woken_ = true;
-    Wake();
+    if (polled_) {
+      mail_.store(true, std::memory_order_release);
+    } else {
+      Wake();
+    }
   }
   return true;
 }
@@ -48,7 +64,8 @@ void EventLoop::Timer::Set(std::int64_t deadline) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(std::function<std::int64_t()> clock) {
+absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(std::function<std::int64_t()> clock,
+                                                             std::int64_t poll_nanos) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return absl::ResourceExhaustedError(fmt::format("no epoll instance: {}", ErrnoText(errno)));
   UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -61,11 +78,16 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Create(std::function<std::
   }
   if (clock == nullptr) clock = NowNanos;
   return std::unique_ptr<EventLoop>(
-      new EventLoop(std::move(epoll), std::make_shared<LoopMailbox>(std::move(wake)), std::move(clock)));
+      new EventLoop(std::move(epoll), std::make_shared<LoopMailbox>(std::move(wake)), std::move(clock), poll_nanos));
 }
 
-EventLoop::EventLoop(UniqueFd epoll, std::shared_ptr<LoopMailbox> mailbox, std::function<std::int64_t()> clock)
-    : epoll_(std::move(epoll)), mailbox_(std::move(mailbox)), clock_(std::move(clock)), now_(clock_()) {}
+EventLoop::EventLoop(UniqueFd epoll, std::shared_ptr<LoopMailbox> mailbox, std::function<std::int64_t()> clock,
+                     std::int64_t poll_nanos)
+    : epoll_(std::move(epoll)),
+      mailbox_(std::move(mailbox)),
+      clock_(std::move(clock)),
+      poll_nanos_(poll_nanos),
+      now_(clock_()) {}
 
 EventLoop::~EventLoop() {
   std::vector<LoopMailbox::Task> left;
@@ -100,9 +122,9 @@ void EventLoop::Run() {
   std::vector<std::uint32_t> flags;
   mailbox_->thread_.store(pthread_self(), std::memory_order_relaxed);
   while (!stop_) {
-    const int count = epoll_wait(epoll_.get(), events.data(), kRound, again_.empty() ? WaitMillis() : 0);
-    now_ = clock_();
     bool woken = false;
+    const int count = Wait(events, &woken);
+    now_ = clock_();
     pending_.clear();
     flags.clear();
     for (std::size_t i = 0; i < static_cast<std::size_t>(std::max(count, 0)); ++i) {
@@ -125,6 +147,35 @@ void EventLoop::Run() {
   }
   stop_ = false;
   mailbox_->thread_.store(pthread_t{}, std::memory_order_release);
+}
+
+int EventLoop::Wait(std::span<epoll_event> events, bool* mail) {
+  const int size = static_cast<int>(events.size());
+  if (!again_.empty()) return epoll_wait(epoll_.get(), events.data(), size, 0);
+  if (awaited_ > 0 && poll_nanos_ > 0) {
+    const int count = Poll(events, mail);
+    if (count != 0 || *mail) return count;
+  }
+  return epoll_wait(epoll_.get(), events.data(), size, WaitMillis());
+}
+
+int EventLoop::Poll(std::span<epoll_event> events, bool* mail) {
+  constexpr int kLooks = 64;  // at the mailbox, for each look at the sockets
+  {
+    absl::MutexLock lock(&mailbox_->mutex_);
+    if (mailbox_->woken_) return 0;  // the eventfd has it
+    mailbox_->polled_ = true;
+  }
+  const std::int64_t end = NowNanos() + poll_nanos_;
+  int count = 0;
+  do {
+    for (int i = 0; i < kLooks && !mailbox_->mail_.load(std::memory_order_acquire); ++i) Pause();
+    count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  } while (count == 0 && !mailbox_->mail_.load(std::memory_order_acquire) && NowNanos() < end);
+  absl::MutexLock lock(&mailbox_->mutex_);
+  mailbox_->polled_ = false;
+  *mail = mailbox_->mail_.exchange(false, std::memory_order_acquire);
+  return count;
 }
 
 void EventLoop::RunTasks() {

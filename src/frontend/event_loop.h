@@ -1,12 +1,14 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/epoll.h>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -44,6 +46,9 @@ class LoopMailbox {
   std::atomic<pthread_t> thread_{};
   absl::Mutex mutex_;
   std::vector<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  // The loop is awake and looks at `mail_`, so that nobody need wake it.
+  bool polled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> mail_{false};
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -86,7 +91,9 @@ class EventLoop {
   };
 
   // `clock` gives monotonic nanoseconds; tests pass their own and Post something after having advanced it.
-  static absl::StatusOr<std::unique_ptr<EventLoop>> Create(std::function<std::int64_t()> clock = nullptr);
+  // `poll_nanos`: how long, of real time, a loop that awaits posts (see Await) looks for them before it sleeps.
+  static absl::StatusOr<std::unique_ptr<EventLoop>> Create(std::function<std::int64_t()> clock = nullptr,
+                                                           std::int64_t poll_nanos = 0);
   // Not while a thread is inside Run. Tasks left in the mailbox are destroyed.
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
@@ -108,12 +115,20 @@ class EventLoop {
   absl::Status Add(int fd, std::uint32_t events, Handler* handler);
   // `handler` gets no further event, not even of the current round. The descriptor is still open.
   void Remove(int fd, Handler* handler);
+  // `more` (+1, -1) requests are with other threads, which will post their answers soon: going to sleep for so short a
+  // time may cost more than looking for them.
+  void Await(int more) { awaited_ += more; }
   // Calls handler->OnEvents(0) in the next round, after the events of others: fairness for long transfers.
   void CallAgain(Handler* handler) { again_.push_back(handler); }
 
  private:
-  EventLoop(UniqueFd epoll, std::shared_ptr<LoopMailbox> mailbox, std::function<std::int64_t()> clock);
+  EventLoop(UniqueFd epoll, std::shared_ptr<LoopMailbox> mailbox, std::function<std::int64_t()> clock,
+            std::int64_t poll_nanos);
 
+  // The next events, as epoll_wait, and whether there is mail.
+  int Wait(std::span<epoll_event> events, bool* mail);
+  // The same without sleeping, for `poll_nanos_` at most.
+  int Poll(std::span<epoll_event> events, bool* mail);
   void RunTasks();
   void RunTimers();
   int WaitMillis() const;
@@ -124,7 +139,9 @@ class EventLoop {
   const UniqueFd epoll_;
   const std::shared_ptr<LoopMailbox> mailbox_;  // last owner: see LoopMailbox
   const std::function<std::int64_t()> clock_;
+  const std::int64_t poll_nanos_;
   std::int64_t now_ = 0;
+  int awaited_ = 0;
   bool stop_ = false;
   std::vector<Timer*> timers_;  // binary heap by queued_
   std::vector<Handler*> again_;

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <thread>
+
+#include "absl/synchronization/notification.h"
 
 namespace tidemark {
 namespace {
@@ -27,6 +30,52 @@ TEST(EventLoopTest, TasksOfOtherThreadsRunInOrderBeforeStop) {
   ASSERT_EQ(seen.size(), 1000u);
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], i);
   EXPECT_FALSE(loop->running());
+}
+
+TEST(EventLoopTest, LoopThatLooksForAwaitedPostsLosesNone) {
+  constexpr int kPosts = 20000;
+  // From never asleep to hardly awake: each post meets the loop looking, going to sleep or asleep.
+  for (const std::int64_t poll_nanos : {0, 1, 1'000, 1'000'000}) {
+    auto loop = EventLoop::Create(nullptr, poll_nanos).value();
+    loop->Await(1);
+    std::atomic<int> done{0};
+    std::thread thread([&] { loop->Run(); });
+    std::array<std::thread, 2> posters;
+    for (std::thread& poster : posters) {
+      poster = std::thread([&] {
+        for (int i = 0; i < kPosts; ++i) {
+          absl::Notification ran;
+          loop->Post([&] {
+            done.fetch_add(1);
+            ran.Notify();
+          });
+          ran.WaitForNotification();
+        }
+      });
+    }
+    for (std::thread& poster : posters) poster.join();
+    loop->Stop();
+    thread.join();
+    EXPECT_EQ(done.load(), 2 * kPosts) << poll_nanos;
+  }
+}
+
+TEST(EventLoopTest, LoopThatLooksForPostsStillServesItsSockets) {
+  auto loop = EventLoop::Create(nullptr, 60'000'000'000).value();  // longer than the test may take
+  loop->Await(1);
+  std::array<int, 2> pipe_fds;
+  ASSERT_EQ(pipe(pipe_fds.data()), 0);
+  Counter counter;
+  absl::Notification seen;
+  counter.f = [&](std::uint32_t) { seen.Notify(); };
+  ASSERT_TRUE(loop->Add(pipe_fds[0], EPOLLIN | EPOLLET, &counter).ok());
+  std::thread thread([&] { loop->Run(); });
+  ASSERT_EQ(write(pipe_fds[1], "x", 1), 1);
+  seen.WaitForNotification();
+  loop->Stop();
+  thread.join();
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
 }
 
 TEST(EventLoopTest, MailboxOutlivesItsLoopAndDropsTasks) {

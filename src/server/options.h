@@ -52,7 +52,8 @@ struct ServerOptions {
   std::string http_address = "0.0.0.0";
   std::uint16_t http_port = 8000;  // 0: any free port
   bool reuse_http_port = false;
-  int http_threads = 0;  // 0: one for each core
+  int http_threads = 0;   // 0: by the number of cores, see Server
+  int http_poll_us = -1;  // ours: EventLoop::Create's poll_nanos, in microseconds; -1: by the number of cores
   std::uint64_t http_max_input_size = 67108864;
   std::string http_unix_socket;  // ours; empty: none
   std::string http_port_file;    // ours: the bound port is written here, for those who asked for port 0

@@ -141,9 +141,14 @@ std::vector<OptionRow> GeneralOptions() {
            0, 65535, [](auto& o) -> auto& { return o.http_port; })},
       {"reuse-http-port", "BOOL", "share the port with other processes",
        SetBool([](auto& o) -> auto& { return o.reuse_http_port; })},
-      {"http-thread-count", "N", "event loops; default: one for each core, beyond four one for each two",
+      {"http-thread-count", "N",
+       "event loops; default: one for each core, four at most up to 16 cores, then one for each four",
        SetNumber<int>(
            1, 1024, [](auto& o) -> auto& { return o.http_threads; })},
+      {"http-poll-us", "N",
+       "how long a loop that awaits an answer looks for it before it sleeps; default: 50 beyond four cores, else 0",
+       SetNumber<int>(
+           0, 1000, [](auto& o) -> auto& { return o.http_poll_us; })},
       {"http-header-forward-pattern", "REGEX", "headers passed on as request parameters",
        SetString([](auto& o) -> auto& { return o.http_header_forward_pattern; })},
       {"http-max-input-size", "BYTES", "largest JSON part of a request",

@@ -16,11 +16,20 @@ namespace tidemark {
 namespace {
 
 // A loop for each core of a small machine. On a large one most of them would sleep at any moment, and waking one costs more
-// than what it is woken for: 16 cores answered 15 % more small requests with 8 loops than with 16.
+// than what it is woken for: see docs/gpu-results.md for 16 cores with 4, 8 and 16 loops.
+constexpr unsigned kSmall = 4;  // cores
+
 int DefaultLoops() {
-  constexpr unsigned kSmall = 4;
   const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  return static_cast<int>(std::max(std::min(cores, kSmall), cores / 2));
+  return static_cast<int>(std::max(std::min(cores, kSmall), cores / 4));
+}
+
+// Where cores are few, a loop that looks for an answer may keep from its core the thread that makes it.
+std::int64_t PollNanos(int option_us) {
+  constexpr std::int64_t kMicro = 1000;
+  constexpr std::int64_t kLarge = 50;
+  if (option_us >= 0) return option_us * kMicro;
+  return std::thread::hardware_concurrency() > kSmall ? kLarge * kMicro : 0;
 }
 
 }  // namespace
@@ -119,7 +128,7 @@ absl::Status Server::StartHttp() {
   const int wanted = options_.http_threads > 0 ? options_.http_threads : DefaultLoops();
   std::vector<EventLoop*> loops;
   for (int i = 0; i < wanted; ++i) {
-    ASSIGN_OR_RETURN(auto loop, EventLoop::Create());
+    ASSIGN_OR_RETURN(auto loop, EventLoop::Create(nullptr, PollNanos(options_.http_poll_us)));
     loops.push_back(loop.get());
     loops_.push_back(std::move(loop));
   }

@@ -392,7 +392,15 @@ void HttpConnection::Dispatch() {
   if (has_inline_response_) {
     has_inline_response_ = false;
     BeginWriting(std::move(response_));
+  } else if (state_ == State::kHandling) {
+    SetAwaited(true);
   }
+}
+
+void HttpConnection::SetAwaited(bool awaited) {
+  if (awaited_ == awaited) return;
+  awaited_ = awaited;
+  context_.loop->Await(awaited ? 1 : -1);
 }
 
 void HttpConnection::OnResponse(HttpResponse response) {
@@ -402,6 +410,7 @@ void HttpConnection::OnResponse(HttpResponse response) {
     has_inline_response_ = true;
     return;
   }
+  SetAwaited(false);
   BeginWriting(std::move(response));
   turn_bytes_ = 0;
   turn_requests_ = kTurnRequests;  // a pipelined request gets a turn of its own: no handler runs inside another one
@@ -634,6 +643,7 @@ void HttpConnection::Close() {
   if (state_ == State::kClosed) return;
   const bool handling = state_ == State::kHandling || streaming_;
   state_ = State::kClosed;
+  SetAwaited(false);
   timer_.Clear();
   context_.loop->Remove(transport_.fd(), this);
   transport_.Close();

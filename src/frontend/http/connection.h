@@ -91,6 +91,8 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   bool GrowChunkedBody(std::size_t more);
   void FailTooLarge();
   void Dispatch();
+  // The loop knows whether this connection's answer is due from another thread.
+  void SetAwaited(bool awaited);
   void PrepareExchange();
   void BeginWindow();
   void BeginWriting(HttpResponse response);
@@ -118,6 +120,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   bool head_only_ = false;  // HEAD
   bool streaming_ = false;  // the answer in hand comes piece by piece
   bool in_handle_ = false;
+  bool awaited_ = false;
   bool has_inline_response_ = false;
   bool timing_head_ = false;
 
