@@ -80,7 +80,13 @@ class WholeSink final : public OutputSink {
           shape = output.shape;
           if (requests_.size() > 1) (*shape)[0] = Rows(*request);
         }
-        if (request->status.ok()) request->status = status.ok() ? ScatterOne(output, *request, *shape, rest) : status;
+        if (!status.ok()) {
+          if (request->status.ok()) request->status = status;
+          continue;
+        }
+        // Of a request that has failed, too: the next one's part begins behind its own.
+        const absl::Status cut = ScatterOne(output, *request, *shape, rest);
+        if (request->status.ok()) request->status = cut;
       }
     }
   }
@@ -105,12 +111,13 @@ class WholeSink final : public OutputSink {
     const std::int64_t elements = ElementCount(AsSpan(shape)).value_or(0);
     const std::optional<std::size_t> bytes = BytesOfRows(output.data_type, rest, elements);
     if (!bytes.has_value() || *bytes > rest.size()) {
+      rest = {};  // nobody knows where the next part begins
       return absl::InternalError(fmt::format("output {} of a batch is shorter than its shape {}", output.index,
                                              ShapeText(AsSpan(output.shape))));
     }
     const std::span<const std::byte> own = rest.first(*bytes);
     rest = rest.subspan(*bytes);
-    if (!request.outputs->Wants(output.index)) return absl::OkStatus();
+    if (!request.status.ok() || !request.outputs->Wants(output.index)) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::span<std::byte> target,
                      request.outputs->Allocate(output.index, output.data_type, AsSpan(shape), own.size()));
     if (!own.empty()) std::memcpy(target.data(), own.data(), own.size());
@@ -193,7 +200,14 @@ bool RunAsOne(std::span<Execution* const> requests, const RaggedPlan* plan, absl
   std::int64_t total = 0;
   for (const Execution* request : requests) total += Rows(*request);
   if (requests[0]->buffers == nullptr || !Gather(requests, plan, total, inputs, memory)) return false;
-  if (plan != nullptr && !plan->Make(requests, *requests[0]->buffers, inputs, memory).ok()) return false;
+  if (plan != nullptr) {
+    absl::Status made = plan->Make(requests, *requests[0]->buffers, inputs, memory);
+    if (!made.ok() && requests.size() > 1) return false;
+    if (!made.ok()) {
+      requests[0]->status = std::move(made);
+      return true;
+    }
+  }
   WholeSink sink(requests, *requests[0]->buffers);
   CommonCancel cancel(requests);
   Execution whole;

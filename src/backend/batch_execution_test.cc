@@ -22,11 +22,13 @@ class MemorySink final : public OutputSink {
   bool Wants(std::size_t index) const override { return index != unwanted; }
   absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType /*data_type*/,
                                                 std::span<const std::int64_t> shape, std::size_t bytes) override {
+    if (index == refused) return absl::InvalidArgumentError("no place");
     shapes[index] = Shape(shape.begin(), shape.end());
     data[index].resize(bytes);
     return std::as_writable_bytes(std::span(data[index]));
   }
   std::size_t unwanted = SIZE_MAX;
+  std::size_t refused = SIZE_MAX;
   std::map<std::size_t, Shape> shapes;
   std::map<std::size_t, std::string> data;
 };
@@ -135,6 +137,18 @@ TEST_F(BatchExecutionTest, FailedRequestFailsAlone) {
   EXPECT_TRUE(a.execution.status.ok());
   EXPECT_EQ(a.sink.data[0], "aa");
   EXPECT_EQ(MessageOf(b.execution.status), "bad");
+}
+
+TEST_F(BatchExecutionTest, RequestWithoutPlaceForAnOutputLeavesTheNextOnesTheirOwnRows) {
+  Request& a = Add({"aa", "12"}, 1);
+  Request& b = Add({"bb", "34"}, 1);
+  a.sink.refused = 0;
+  Run();
+  EXPECT_EQ(MessageOf(a.execution.status), "no place");
+  EXPECT_FALSE(a.sink.data.contains(1));
+  EXPECT_TRUE(b.execution.status.ok());
+  EXPECT_EQ(b.sink.data[0], "bb");
+  EXPECT_EQ(b.sink.data[1], "34") << "another client's answer";
 }
 
 TEST_F(BatchExecutionTest, IsCancelledWhenNobodyWaitsAnyMore) {

@@ -89,7 +89,9 @@ EventLoop::EventLoop(UniqueFd epoll, std::shared_ptr<LoopMailbox> mailbox, std::
       poll_nanos_(poll_nanos),
       now_(clock_()) {}
 
-EventLoop::~EventLoop() {
+EventLoop::~EventLoop() { Close(); }
+
+void EventLoop::Close() {
   std::vector<LoopMailbox::Task> left;
   absl::MutexLock lock(&mailbox_->mutex_);
   mailbox_->closed_ = true;

@@ -96,6 +96,9 @@ class EventLoop {
                                                            std::int64_t poll_nanos = 0);
   // Not while a thread is inside Run. Tasks left in the mailbox are destroyed.
   ~EventLoop();
+  // Not while a thread is inside Run, and Run is not called again: tasks that are in the mailbox, or are posted later, are
+  // destroyed.
+  void Close();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 

@@ -90,6 +90,16 @@ TEST(EventLoopTest, MailboxOutlivesItsLoopAndDropsTasks) {
   EXPECT_EQ(token.use_count(), 1);
 }
 
+TEST(EventLoopTest, ClosedLoopKeepsNothingThatWasPosted) {
+  auto loop = EventLoop::Create().value();
+  const auto token = std::make_shared<int>(1);
+  loop->Post([token] {});
+  loop->Close();
+  EXPECT_EQ(token.use_count(), 1);
+  EXPECT_FALSE(loop->Post([token] {}));
+  EXPECT_EQ(token.use_count(), 1);
+}
+
 TEST(EventLoopTest, TimersFireInOrderAndNotEarly) {
   std::int64_t time = 0;
   auto loop = EventLoop::Create([&time] { return time; }).value();

@@ -304,8 +304,8 @@ void InstanceScheduler::ThreadMain(Instance& instance) {
       if (instance.assigned.empty()) return;
       batch.swap(instance.assigned);
     }
-    statistics_->AddPending(-Waiting(batch));
     if (instance.turn != nullptr) static_cast<void>(instance.turn->Begin(nullptr));  // fails when cancelled only
+    statistics_->AddPending(-Waiting(batch));
     Run(instance, batch);
     bool more = false;
     {
@@ -368,9 +368,11 @@ std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
   absl::InlinedVector<Execution*, 1> executions;
   const std::int64_t start = NowNanos();
   std::int64_t inferences = 0;
+  // With the direct strategy a place in the batch is a sequence's row: leaving one out would move those of others.
+  const bool rows = sequences_ != nullptr && batch.size() > 1 && !info_.config().sequence_batching().has_oldest();
   for (ScheduledRequest& scheduled : batch) {
     InferenceRequest& request = *scheduled.request;
-    if (absl::Status wanted = CheckWanted(request, start); !wanted.ok()) {
+    if (absl::Status wanted = rows ? absl::OkStatus() : CheckWanted(request, start); !wanted.ok()) {
       request.response.status = std::move(wanted);
       continue;
     }
@@ -385,8 +387,8 @@ std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
     if (scheduled.state != nullptr) part.sink.KeepStates(sequences_.get(), scheduled.state.get());
     part.execution.inputs = scheduled.tensors;
     part.execution.outputs = &part.sink;
-    part.execution.cancel = request.cancel.get();
-    part.execution.deadline_nanos = request.deadline_nanos;
+    part.execution.cancel = rows ? nullptr : request.cancel.get();
+    part.execution.deadline_nanos = rows ? 0 : request.deadline_nanos;
     part.execution.buffers = &buffers_;
     part.execution.parameters = &request.parameters;
     part.execution.request_id = request.id;

@@ -98,6 +98,9 @@ std::size_t RateLimiter::waiting() const {
 
 RateLimiter::Member::~Member() {
   absl::MutexLock lock(&limiter_.mutex_);
+  if (granted_) {  // an exception came between Begin and End
+    for (const auto& [key, count] : demands_) limiter_.pools_[key].in_use -= count;
+  }
   limiter_.Remove(*this);
 }
 

@@ -101,6 +101,16 @@ TEST(RateLimiterTest, WhoWaitsForSomethingElseIsNotHeldUp) {
   waits.join();
 }
 
+TEST(RateLimiterTest, AMemberThatDiesInItsTurnGivesItsResourcesBack) {
+  RateLimiter limiter({});
+  auto dying = *limiter.Add(Config("resources { name: 'A' count: 1 }"), kHost);
+  const auto next = *limiter.Add(Config("resources { name: 'A' count: 1 }"), kHost);
+  ASSERT_TRUE(dying->Begin(nullptr).ok());
+  dying.reset();
+  ASSERT_TRUE(next->Begin(nullptr).ok());
+  next->End(false);
+}
+
 TEST(RateLimiterTest, AWaitEndsWhenItIsCancelled) {
   RateLimiter limiter({});
   const auto holder = *limiter.Add(Config("resources { name: 'A' count: 1 }"), kHost);

@@ -125,9 +125,13 @@ absl::StatusOr<std::unique_ptr<ModelAnswers>> ModelAnswers::Create(ResponseCache
 }
 
 ModelAnswers::~ModelAnswers() {
-  ResponseCache::Entries dropped;
-  absl::MutexLock lock(&cache_.mutex_);
-  while (!index_.empty()) cache_.Drop(index_.begin()->second, dropped);
+  constexpr int kAtOnce = 64;  // requests of other models wait for the mutex
+  for (bool more = true; more;) {
+    ResponseCache::Entries dropped;  // freed without the mutex
+    absl::MutexLock lock(&cache_.mutex_);
+    for (int i = 0; i < kAtOnce && !index_.empty(); ++i) cache_.Drop(index_.begin()->second, dropped);
+    more = !index_.empty();
+  }
 }
 
 MemoryFigures ModelAnswers::memory() const {
@@ -171,11 +175,7 @@ std::optional<ModelAnswers::Key> ModelAnswers::KeyOf(const ScheduledRequest& sch
 std::shared_ptr<const ResponseCache::Answer> ModelAnswers::LookUp(const Key& key) {
   absl::MutexLock lock(&cache_.mutex_);
   const auto found = index_.find(key);
-  if (found == index_.end()) {
-    ++cache_.figures_.misses;
-    return nullptr;
-  }
-  ++cache_.figures_.hits;
+  if (found == index_.end()) return nullptr;
   cache_.entries_.splice(cache_.entries_.begin(), cache_.entries_, found->second);
   return found->second->answer;
 }
@@ -212,6 +212,7 @@ bool ModelAnswers::Find(ScheduledRequest& scheduled) {
   const std::int64_t end = NowNanos();
   {
     absl::MutexLock lock(&cache_.mutex_);
+    ++(hit ? cache_.figures_.hits : cache_.figures_.misses);
     cache_.figures_.lookup_ns += static_cast<std::uint64_t>(end - start);
   }
   if (hit) {

@@ -82,6 +82,7 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
     }
     if (data == nullptr) data = static_cast<std::byte*>(std::aligned_alloc(64, block));
   } else {
+    large_requests_.fetch_add(1, std::memory_order_relaxed);
     {
       absl::MutexLock lock(&large_mutex_);
       for (auto it = large_.begin(); it != large_.end(); ++it) {

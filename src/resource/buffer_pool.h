@@ -85,6 +85,8 @@ class BufferPool {
 
   std::uint64_t used_bytes() const { return used_.load(std::memory_order_relaxed); }
   std::uint64_t cached_bytes() const { return cached_.load(std::memory_order_relaxed); }
+  // Large blocks that were asked for so far.
+  std::uint64_t large_requests() const { return large_requests_.load(std::memory_order_relaxed); }
 
  private:
   friend class Buffer;
@@ -103,6 +105,7 @@ class BufferPool {
   const Options options_;
   std::atomic<std::uint64_t> used_{0};
   std::atomic<std::uint64_t> cached_{0};
+  std::atomic<std::uint64_t> large_requests_{0};
   std::array<SizeClass, kMaxShift - kMinShift + 1> classes_;
   absl::Mutex large_mutex_;
   std::vector<std::pair<std::byte*, std::size_t>> large_ ABSL_GUARDED_BY(large_mutex_);

@@ -102,8 +102,8 @@ absl::Status Gpus::Retain(DeviceId device) {
             return cuda::StatusOf(api_, api_.release_context(found.device), "release the CUDA context");
           }));
   static_cast<void>(handle);
-  KeepPinnedBlock(context);
   found.context.store(context, std::memory_order_release);
+  KeepPinnedBlock(context);
   LOG_INFO("GPU {}: {} {}, compute capability {}.{}", device, facts_[static_cast<std::size_t>(device)].name,
            facts_[static_cast<std::size_t>(device)].uuid, facts_[static_cast<std::size_t>(device)].major,
            facts_[static_cast<std::size_t>(device)].minor);

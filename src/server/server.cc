@@ -240,10 +240,10 @@ void Server::TidyAfterCrowd() {
 void Server::TidyIdleBuffers() {
   constexpr std::uint64_t kKept = std::uint64_t{64} << 20;
   constexpr int kLooks = 15;
-  const std::uint64_t cached = buffers_->cached_bytes();
-  const bool idle = cached > kKept && cached == cached_before_ && buffers_->used_bytes() == 0;
+  const std::uint64_t large = buffers_->large_requests();
+  const bool idle = buffers_->cached_bytes() > kKept && large == large_before_;
   idle_looks_ = idle ? idle_looks_ + 1 : 0;
-  cached_before_ = cached;
+  large_before_ = large;
   if (idle_looks_ < kLooks) return;
   buffers_->Trim();
   idle_looks_ = 0;
@@ -269,8 +269,9 @@ Server::~Server() {
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::milliseconds(0));
   StopGrpc(std::chrono::milliseconds(0));
   loop_threads_.reset();
-  decoders_.reset();  // its tasks are the routes'
-  offload_.reset();   // its tasks ask the front ends and the lifecycle
+  for (const auto& loop : loops_) loop->Close();  // an answer that nobody sends any more holds its model
+  decoders_.reset();                              // its tasks are the routes'
+  offload_.reset();                               // its tasks ask the front ends and the lifecycle
   control_grpc_.reset();
   grpc_.reset();
   grpc_service_.reset();

@@ -115,10 +115,10 @@ class Server {
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;
-  std::size_t crowd_ = 0;            // most connections since the heap was trimmed
-  std::size_t lingering_ = 0;        // connections at the last look
-  std::uint64_t cached_before_ = 0;  // request memory that was cached at the last look
-  int idle_looks_ = 0;               // looks in a row that found it so, and nothing in use
+  std::size_t crowd_ = 0;           // most connections since the heap was trimmed
+  std::size_t lingering_ = 0;       // connections at the last look
+  std::uint64_t large_before_ = 0;  // large blocks that had been asked for at the last look
+  int idle_looks_ = 0;              // looks in a row that found no further one, and much cached
   std::unique_ptr<TlsContext> grpc_tls_;
   std::unique_ptr<GrpcService> grpc_service_;
   std::unique_ptr<GrpcServer> grpc_;
