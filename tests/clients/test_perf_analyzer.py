@@ -13,7 +13,7 @@ HOME = ROOT / ".deps" / "perf_analyzer"
 REQUESTS = 60
 
 pytestmark = pytest.mark.skipif(not (HOME / "perf_analyzer").exists(),
-                                reason="NVIDIA publishes perf_analyzer for x86_64 only, and its C library could not be had")
+                                reason="NVIDIA publishes perf_analyzer for x86_64 only, or its C library could not be had")
 
 
 def command():
