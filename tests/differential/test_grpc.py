@@ -2,7 +2,6 @@
 
 import pathlib
 import queue
-import warnings
 
 import grpc
 import pytest
@@ -10,9 +9,6 @@ from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2 as pb
 
 from grpc_cases import SERVICE, control_cases, infer_cases, raw_cases, repeat, streams
-from models import MODELS, make_models
-from peer import Peer, missing
-from served import Served, test_program
 from wanted import SAME
 from wanted_grpc import ROWS, WANTED
 
@@ -44,18 +40,9 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    reason = missing()
-    if reason:
-        warnings.warn(f"NOT COMPARED with the real tritonserver: {reason}")
-        pytest.skip(reason)
-    root = tmp_path_factory.mktemp("differential")
-    loads = [f"--load-model={name}" for name in [*MODELS, "decoupled"] if name != "unloaded"]
-    make_models(root / "peer" / "models", ours=False, decoupled=True)
-    make_models(root / "ours", ours=True, decoupled=True)
-    with Peer(root / "peer" / "models", root / "peer.log", *loads) as peer, \
-            Served(root / "ours", "--allow-client-shm=true", *loads, program=test_program()) as ours:
-        callers = Caller(peer.grpc_url), Caller(ours.grpc_url)
+def both(start_both):
+    with start_both(decoupled=True) as servers:
+        callers = [Caller(server.grpc_url) for server in servers]
         yield callers
         for caller in callers:
             caller.channel.close()

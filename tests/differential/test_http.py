@@ -3,32 +3,19 @@
 import http.client
 import json
 import pathlib
-import warnings
 
 import pytest
 
 from http_cases import cases
-from models import MODELS, make_models
-from peer import Peer, missing
-from served import Served
 from wanted import ROWS, SAME, WANTED
 
 HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Content-Length", "Accept-Encoding", "Connection")
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
-    reason = missing()
-    if reason:
-        warnings.warn(f"NOT COMPARED with the real tritonserver: {reason}")
-        pytest.skip(reason)
-    root = tmp_path_factory.mktemp("differential")
-    loads = [f"--load-model={name}" for name in MODELS if name != "unloaded"]
-    make_models(root / "peer" / "models", ours=False)
-    make_models(root / "ours", ours=True)
-    with Peer(root / "peer" / "models", root / "peer.log", *loads) as peer, \
-            Served(root / "ours", "--allow-client-shm=true", *loads) as ours:
-        yield peer, ours
+def both(start_both):
+    with start_both() as servers:
+        yield servers
 
 
 def ask(server, method, path, headers, body):
