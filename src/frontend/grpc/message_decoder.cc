@@ -40,13 +40,13 @@ class MessageInflater {
       stream_.next_out = reinterpret_cast<Bytef*>(out.data());
       stream_.avail_out = static_cast<uInt>(out.size());
       const int result = inflate(&stream_, Z_NO_FLUSH);
-      if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) return Bad("it is no such stream");
       const std::size_t made = out.size() - stream_.avail_out;
       made_ += made;
-      if (made_ > most_) {
+      if (made_ > most_) {  // before a fault behind it, so that the answer does not depend on how the bytes arrived
         return absl::ResourceExhaustedError(
             fmt::format("Received message larger than max (more than {} when decompressed vs. {})", most_, most_));
       }
+      if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) return Bad("it is no such stream");
       RETURN_IF_ERROR(call.Add(std::span(out).first(made)));
       ended_ = result == Z_STREAM_END;
       if (!ended_ && stream_.avail_out != 0) return absl::OkStatus();  // wants more input

@@ -137,6 +137,20 @@ TEST_F(MessageDecoderTest, DecompressedSizeCountsForTheLimit) {
   EXPECT_EQ(ErrorOf(bomb, ContentCoding::kGzip, 1 << 20), "");
 }
 
+TEST_F(MessageDecoderTest, LimitIsFoundBeforeAFaultBehindItWhateverThePieces) {
+  std::string broken = Compressed(ContentCoding::kGzip, std::string(20'000, 'b') + "another end");
+  broken[broken.size() - 5] = static_cast<char>(broken[broken.size() - 5] ^ 0x55);  // its check sum
+  const std::string wire = Framed(broken, 1);
+  for (const std::size_t step : {std::size_t{1}, std::size_t{7}, wire.size()}) {
+    for (const auto& [limit, found] : {std::pair(10'000, "larger than max"), std::pair(30'000, "no such stream")}) {
+      GrpcMessageDecoder decoder(static_cast<std::uint64_t>(limit));
+      decoder.set_coding(ContentCoding::kGzip);
+      EXPECT_THAT(std::string(MessageOf(Feed(decoder, wire, step))), HasSubstr(found)) << step;
+      call_.inside = false;
+    }
+  }
+}
+
 TEST_F(MessageDecoderTest, BadFramingIsNamed) {
   EXPECT_EQ(ErrorOf("\2\0\0\0\0"s, std::nullopt), "invalid compression flag 2 in front of a message");
   for (const std::optional<ContentCoding> none : {std::optional<ContentCoding>(), {ContentCoding::kIdentity}}) {
