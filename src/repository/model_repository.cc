@@ -76,6 +76,16 @@ absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
           fmt::format("failed to list model repository {}: {}", root.string(), error.message()));
     }
   }
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const MountedRepository& mount : mounts_) {
+      std::vector<fs::path>& directories =
+          found[{options_.namespacing ? mount.root.string() : std::string(), mount.name}];
+      if (std::find(directories.begin(), directories.end(), mount.directory) == directories.end()) {
+        directories.push_back(mount.directory);
+      }
+    }
+  }
   std::vector<ModelEntry> entries;
   entries.reserve(found.size());
   for (auto& [key, directories] : found) {
@@ -99,7 +109,91 @@ std::vector<ModelEntry> ModelRepository::Find(std::string_view name) const {
       entries.front().directories.push_back(directory);
     }
   }
+  for (ModelEntry& mounted : FindMounted(name)) {
+    std::error_code error;
+    const bool known = std::any_of(entries.begin(), entries.end(), [&](const ModelEntry& entry) {
+      return fs::equivalent(entry.directories.front(), mounted.directories.front(), error);
+    });
+    if (known) continue;
+    if (options_.namespacing || entries.empty()) {
+      entries.push_back(std::move(mounted));
+    } else {
+      entries.front().directories.push_back(std::move(mounted.directories.front()));
+    }
+  }
   return entries;
+}
+
+std::vector<ModelEntry> ModelRepository::FindMounted(std::string_view name) const {
+  std::vector<ModelEntry> entries;
+  absl::MutexLock lock(&mutex_);
+  for (const MountedRepository& mount : mounts_) {
+    const bool itself = mount.name == name;
+    const fs::path directory = itself ? mount.directory : mount.root / name;
+    std::error_code error;
+    // The model has the mount's name and no other.
+    if (!itself && (directory == mount.directory || !fs::is_directory(directory, error))) continue;
+    entries.push_back({.model_namespace = options_.namespacing ? mount.root.string() : std::string(),
+                       .name = std::string(name),
+                       .directories = {directory}});
+  }
+  return entries;
+}
+
+absl::StatusOr<fs::path> ModelRepository::ChooseModel(std::string_view name, const fs::path& root) const {
+  std::error_code error;
+  if (fs::is_directory(root / name, error)) return root / name;
+  std::vector<fs::path> directories;
+  std::vector<fs::path> ensembles;
+  for (fs::directory_iterator it(root, error); !error && it != fs::directory_iterator(); it.increment(error)) {
+    std::error_code ignored;
+    if (!it->is_directory(ignored)) continue;
+    directories.push_back(it->path());
+    const auto text = ReadConfigText(options_, it->path().filename().string(), it->path(), {});
+    if (!text.ok() || text->absent) continue;
+    const auto config = ParseConfig(*text);
+    if (config.ok() && config->platform() == "ensemble") ensembles.push_back(it->path());
+  }
+  if (error) {
+    return absl::InvalidArgumentError(fmt::format("cannot list repository '{}': {}", root.string(), error.message()));
+  }
+  if (directories.size() == 1) return directories.front();
+  if (ensembles.size() == 1) return ensembles.front();
+  return absl::InvalidArgumentError(
+      fmt::format("repository '{}' of model '{}': found {} model directories and {} ensembles, expected a directory of "
+                  "that name, one directory, or one ensemble",
+                  root.string(), name, directories.size(), ensembles.size()));
+}
+
+absl::Status ModelRepository::Mount(std::string_view name, const fs::path& root) {
+  RETURN_IF_ERROR(ValidateLoadName(name));
+  std::error_code error;
+  const fs::path real = root.is_absolute() ? fs::canonical(root, error) : fs::path();
+  if (real.empty() || error || !fs::is_directory(real, error)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "repository of model '{}': found '{}', expected the absolute path of a directory", name, root.string()));
+  }
+  for (const std::string_view system : {"/dev", "/proc", "/sys"}) {
+    if (real == system || real.string().starts_with(fmt::format("{}/", system))) {
+      return absl::InvalidArgumentError(
+          fmt::format("repository of model '{}': '{}' lies in {}, which holds no models", name, root.string(), system));
+    }
+  }
+  ASSIGN_OR_RETURN(fs::path directory, ChooseModel(name, real));
+  absl::MutexLock lock(&mutex_);
+  for (const MountedRepository& mount : mounts_) {
+    if (mount.name == name) {
+      return absl::AlreadyExistsError(
+          fmt::format("model '{}' is already there, from repository '{}'", name, mount.root.string()));
+    }
+  }
+  mounts_.push_back({.name = std::string(name), .root = real, .directory = std::move(directory)});
+  return absl::OkStatus();
+}
+
+void ModelRepository::Unmount(std::string_view name) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(mounts_, [name](const MountedRepository& mount) { return mount.name == name; });
 }
 
 absl::StatusOr<ModelEntry> ModelRepository::FindOne(std::string_view name, std::string_view model_namespace) const {
@@ -157,6 +251,8 @@ absl::StatusOr<ModelSource> ModelRepository::ResolveIn(std::string_view name, st
     auto parsed = ParseConfig(text);
     if (!parsed.ok()) return WithTheRest(parsed.status(), {source.name, directory, overrides});
     config = *std::move(parsed);
+    // A mount serves it under another name.
+    if (config.name() == directory.filename().string()) config.set_name(source.name);
   }
   std::vector<Finding> findings = JudgeConfig(options_, name, directory, &config);
   text.Locate(&findings);

@@ -11,8 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/model_config.pb.h"
 #include "repository/config_validate.h"
 #include "repository/model_directory.h"
@@ -82,7 +84,7 @@ struct RepositoryOptions {
 
 struct FilesRequest;  // repository/model_check.h
 
-// Which models exist on disk. Reads it anew at each call and remembers nothing; immutable, so thread-safe.
+// Which models exist on disk. Reads it anew at each call and remembers nothing but its mounts. Thread-safe.
 // Never writes, never throws; concurrent edits of the repository lead to an error or to one of the two
 // states, never to a crash.
 class ModelRepository {
@@ -121,16 +123,36 @@ class ModelRepository {
   // The findings that a status carries about the model's configuration get their places in its file.
   absl::Status WithPlaces(const ModelSource& source, const absl::Status& status) const;
 
+  // From now on `name` is also a model in another repository, `root` (an absolute path): its directory of that name, or the
+  // only one, or among several the only ensemble. The other directories of `root` are found by their own names, for the
+  // members of an ensemble. For loads that name a repository (SageMaker's). ALREADY_EXISTS when the name is mounted;
+  // INVALID_ARGUMENT for a bad name, a root that is no directory or lies in /dev, /proc or /sys, or when it cannot be told
+  // which directory is meant.
+  absl::Status Mount(std::string_view name, const std::filesystem::path& root);
+  // Forgets it; nothing when there is no such mount. Models that are loaded stay so.
+  void Unmount(std::string_view name);
+
   const RepositoryOptions& options() const { return options_; }
 
   // For Create only.
   ModelRepository(Private, RepositoryOptions options) : options_(std::move(options)) {}
 
  private:
+  struct MountedRepository {
+    std::string name;
+    std::filesystem::path root;
+    std::filesystem::path directory;  // of the model `name`, in `root`
+  };
+  absl::StatusOr<std::filesystem::path> ChooseModel(std::string_view name, const std::filesystem::path& root) const;
+  // What mounts know of `name`.
+  std::vector<ModelEntry> FindMounted(std::string_view name) const;
+
   // A text that cannot be parsed: what else is wrong comes behind what the parser says.
   absl::Status WithTheRest(const absl::Status& status, const FilesRequest& request) const;
 
   const RepositoryOptions options_;
+  mutable absl::Mutex mutex_;
+  std::vector<MountedRepository> mounts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidemark

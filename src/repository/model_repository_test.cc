@@ -82,6 +82,49 @@ TEST_F(ModelRepositoryTest, AVanishedRootIsAnErrorAndNotAnEmptyRepository) {
   EXPECT_EQ(repository->Names().status().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST_F(ModelRepositoryTest, AMountedModelIsFoundByItsNameUntilItIsUnmounted) {
+  fs::create_directories(root_ / "own");
+  Write("other/plain/1/f");
+  Write("other/plain/config.pbtxt", "name: \"plain\" backend: \"identity\"\n");
+  const auto repository = Open({.roots = {root_ / "own"}, .config_name = "", .auto_complete = true});
+  ASSERT_TRUE(repository->Mount("served", root_ / "other").ok());
+  EXPECT_EQ(repository->Mount("served", root_ / "other").code(), absl::StatusCode::kAlreadyExists);
+  const auto source = repository->Resolve("served");
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->config.name(), "served");
+  EXPECT_TRUE(fs::equivalent(source->directory, root_ / "other/plain"));
+  EXPECT_TRUE(repository->Find("plain").empty()) << "it has one name";
+  ASSERT_EQ(repository->Names()->size(), 1U);
+  repository->Unmount("served");
+  EXPECT_TRUE(repository->Find("served").empty());
+  EXPECT_TRUE(repository->Names()->empty());
+}
+
+TEST_F(ModelRepositoryTest, AmongSeveralDirectoriesTheNamedOneOrTheEnsembleIsMounted) {
+  fs::create_directories(root_ / "own");
+  Write("r/a/config.pbtxt", kConfig);
+  Write("r/b/config.pbtxt", kConfig);
+  const auto repository = Open({.roots = {root_ / "own"}, .config_name = ""});
+  EXPECT_THAT(std::string(MessageOf(repository->Mount("m", root_ / "r"))),
+              HasSubstr("found 2 model directories and 0 ensembles"));
+  ASSERT_TRUE(repository->Mount("a", root_ / "r").ok());
+  EXPECT_TRUE(fs::equivalent(repository->Find("a").at(0).directories.at(0), root_ / "r/a"));
+  Write("r/e/config.pbtxt", "platform: \"ensemble\"\n");
+  ASSERT_TRUE(repository->Mount("m", root_ / "r").ok());
+  EXPECT_TRUE(fs::equivalent(repository->Find("m").at(0).directories.at(0), root_ / "r/e"));
+  EXPECT_EQ(repository->Find("b").size(), 1U) << "members are found by their own names";
+}
+
+TEST_F(ModelRepositoryTest, OnlyDirectoriesWithModelsAreMounted) {
+  Write("file");
+  const auto repository = Open();
+  for (const fs::path& root : {root_ / "file", root_ / "missing", fs::path("relative"), fs::path("/proc/self"),
+                               fs::path("/dev"), fs::path("/sys/../dev")}) {
+    EXPECT_EQ(repository->Mount("m", root).code(), absl::StatusCode::kInvalidArgument) << root;
+  }
+  EXPECT_EQ(repository->Mount("../m", root_).code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ModelRepositoryTest, TheSameNameInTwoRootsIsADuplicateUnlessNamespaced) {
   Write("r1/m/config.pbtxt", kConfig);
   Write("r2/m/config.pbtxt", kConfig);

@@ -44,6 +44,8 @@ class Observation {
   absl::Status OpenMetrics(const std::vector<EventLoop*>& loops);
   void StartMetrics();
   void StopMetrics();
+  // What the metrics port serves; null when there is none. Set by OpenMetrics.
+  HttpHandler* metrics_handler() { return handler_.get(); }
 
  private:
   const ServerOptions& options_;

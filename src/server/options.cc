@@ -34,6 +34,7 @@ std::vector<OptionRow> AllOptions() {
   add(LimitOptions());
   add(ObservationOptions());
   add(ExecutionOptions());
+  add(CloudOptions());
   for (OptionRow& row : OptionsWithoutEffect()) {
     const bool served =
         std::any_of(rows.begin(), rows.end(), [&](const OptionRow& other) { return other.name == row.name; });
@@ -97,7 +98,8 @@ absl::Status CheckTogether(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.");
   }
-  if (!options.allow_http && options.http_unix_socket.empty() && !options.allow_grpc &&
+  const bool cloud = options.sagemaker.allow || options.vertex.allow.value_or(false);
+  if (!cloud && !options.allow_http && options.http_unix_socket.empty() && !options.allow_grpc &&
       options.grpc.unix_path.empty()) {
     return absl::InvalidArgumentError(
         "nothing to serve: HTTP and gRPC are off, and there is no --http-unix-socket and no --grpc-unix-socket");
@@ -135,6 +137,7 @@ absl::StatusOr<ServerOptions> ParseServerOptions(std::span<char* const> args) {
   }
   // Whoever wants any free port for HTTP does not want a fixed one beside it.
   if (!options.metrics.port_given && options.http_port == 0) options.metrics.port = 0;
+  RETURN_IF_ERROR(CompleteCloudOptions(options));
   RETURN_IF_ERROR(CheckTogether(options));
   RETURN_IF_ERROR(CompleteTraceOptions(options));
   RETURN_IF_ERROR(CompleteCacheOptions(options));

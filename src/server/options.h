@@ -38,6 +38,23 @@ struct MetricsOptions {
   std::string port_file;     // ours: the bound port is written here
 };
 
+// Options of the cloud front ends, and what their platforms say through the environment.
+struct SageMakerOptions {
+  bool allow = false;
+  std::uint16_t port = 8080;                                          // 0: any free port
+  std::optional<std::pair<std::uint16_t, std::uint16_t>> safe_ports;  // --sagemaker-safe-port-range: of all other ports
+  std::string default_model;                                          // SAGEMAKER_TRITON_DEFAULT_MODEL_NAME
+  std::string port_file;                                              // ours
+};
+struct VertexOptions {
+  std::optional<bool> allow;          // set by ParseServerOptions: else AIP_MODE=PREDICTION
+  std::optional<std::uint16_t> port;  // the same: else AIP_HTTP_PORT or 8080; 0: any free port
+  std::string default_model;
+  std::string health_route;   // AIP_HEALTH_ROUTE
+  std::string predict_route;  // AIP_PREDICT_ROUTE
+  std::string port_file;      // ours
+};
+
 // What `tidemark serve` was told: Triton's options by their names and defaults, and a few of our own.
 struct ServerOptions {
   std::string id = "triton";
@@ -49,6 +66,7 @@ struct ServerOptions {
   int exit_timeout_secs = 30;
 
   bool allow_http = true;
+  bool allow_http_given = false;
   std::string http_address = "0.0.0.0";
   std::uint16_t http_port = 8000;  // 0: any free port
   bool reuse_http_port = false;
@@ -94,6 +112,9 @@ struct ServerOptions {
 
   MetricsOptions metrics;
   bool allow_dashboard = true;  // ours: /dashboard
+
+  SageMakerOptions sagemaker;
+  VertexOptions vertex;
 
   LogSettings log;
 

@@ -134,7 +134,12 @@ std::vector<OptionRow> GeneralOptions() {
            0, kMaxInt - 1, [](auto& o) -> auto& { return o.lifecycle.retry_count; })},
       {"model-namespacing", "BOOL", "the same model name in several repositories",
        SetBool([](auto& o) -> auto& { return o.model_namespacing; })},
-      {"allow-http", "BOOL", "serve HTTP", SetBool([](auto& o) -> auto& { return o.allow_http; })},
+      {"allow-http", "BOOL", "serve HTTP; default: true, but not with AIP_MODE=PREDICTION",
+       [](const std::string& text, ServerOptions& o) -> absl::Status {
+         ASSIGN_OR_RETURN(o.allow_http, ParseBool(text));
+         o.allow_http_given = true;
+         return absl::OkStatus();
+       }},
       {"http-address", "ADDRESS", "where to listen", SetString([](auto& o) -> auto& { return o.http_address; })},
       {"http-port", "PORT", "0 = any free port",
        SetNumber<std::uint16_t>(

@@ -79,11 +79,14 @@ std::vector<OptionRow> LimitOptions();
 std::vector<OptionRow> ObservationOptions();
 std::vector<OptionRow> GrpcOptions();
 std::vector<OptionRow> ExecutionOptions();
+std::vector<OptionRow> CloudOptions();
 std::vector<OptionRow> OptionsWithoutEffect();
 // Checks trace options together and fills in what the trace settings show.
 absl::Status CompleteTraceOptions(ServerOptions& options);
 // The same for the response cache.
 absl::Status CompleteCacheOptions(ServerOptions& options);
+// The same for the cloud front ends, with what the environment says; before the options are checked together.
+absl::Status CompleteCloudOptions(ServerOptions& options);
 // All of them, in the order of --help.
 std::vector<OptionRow> AllOptions();
 

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
+#include <initializer_list>
 #include <set>
+#include <utility>
 
 #include "base/status.h"
 #include "server/options_table.h"
@@ -139,6 +142,63 @@ TEST(OptionsTest, TheCacheIsLocalAndHasASize) {
       "the other.");
   EXPECT_EQ(Error({"--cache-config=local,size=1", "--cache-config=redis,host=h"}),
             "found multiple cache configurations, but only a single cache is currently supported");
+}
+
+// Sets environment variables for one test.
+class Environment {
+ public:
+  Environment(std::initializer_list<std::pair<const char*, const char*>> values) {
+    for (const auto& [name, value] : values) {
+      names_.push_back(name);
+      setenv(name, value, 1);
+    }
+  }
+  ~Environment() {
+    for (const char* name : names_) unsetenv(name);
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::vector<const char*> names_;
+};
+
+TEST(OptionsTest, VertexIsSetUpByItsPlatform) {
+  EXPECT_FALSE(*Parse({})->vertex.allow);
+  EXPECT_EQ(Error({"--allow-vertex-ai=true"}), "AIP_PREDICT_ROUTE is not defined for Vertex AI endpoint");
+  const Environment environment{{"AIP_MODE", "PREDICTION"},
+                                {"AIP_HTTP_PORT", "9090"},
+                                {"AIP_HEALTH_ROUTE", "/h"},
+                                {"AIP_PREDICT_ROUTE", "/p"},
+                                {"AIP_STORAGE_URI", "/storage"}};
+  const absl::StatusOr<ServerOptions> options = ParseServerOptions({});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_TRUE(*options->vertex.allow);
+  EXPECT_FALSE(options->allow_http);
+  EXPECT_EQ(options->vertex.port, 9090);
+  EXPECT_EQ(options->vertex.health_route, "/h");
+  EXPECT_EQ(options->vertex.predict_route, "/p");
+  ASSERT_EQ(options->model_repositories.size(), 1U);
+  EXPECT_EQ(options->model_repositories[0], "/storage");
+  EXPECT_TRUE(Parse({"--allow-http=true"})->allow_http);
+  EXPECT_EQ(Parse({"--vertex-ai-port=7"})->vertex.port, 7);
+  EXPECT_EQ(Parse({})->model_repositories[0], "/models");
+  const absl::StatusOr<ServerOptions> off = Parse({"--allow-vertex-ai=false"});
+  EXPECT_FALSE(*off->vertex.allow);
+  EXPECT_EQ(Error({"--allow-sagemaker=true", "--sagemaker-port=9090"}),
+            "--sagemaker-port and --vertex-ai-port are both 9090, expected two different ports");
+}
+
+TEST(OptionsTest, PortsBesideSageMakersLieInItsRange) {
+  EXPECT_EQ(Parse({"--allow-sagemaker=1"})->sagemaker.port, 8080);
+  EXPECT_EQ(Error({"--allow-sagemaker=1", "--sagemaker-safe-port-range=8001-9000"}),
+            "--http-port: found port 8000, expected one of --sagemaker-safe-port-range, 8001 to 9000");
+  EXPECT_TRUE(Parse({"--allow-sagemaker=1", "--sagemaker-safe-port-range=8000-8002"}).ok());
+  EXPECT_TRUE(Parse({"--allow-sagemaker=1", "--sagemaker-safe-port-range=8001-9000", "--allow-http=false"}).ok());
+  EXPECT_TRUE(Parse({"--sagemaker-safe-port-range=1-2"}).ok()) << "without SageMaker there is no such range";
+  for (const char* range : {"8000", "9-8", "a-b", "1-70000"}) {
+    EXPECT_FALSE(Parse({fmt::format("--sagemaker-safe-port-range={}", range)}).ok()) << range;
+  }
 }
 
 TEST(OptionsTest, ResourcesHaveANameACountAndPerhapsADevice) {

@@ -10,10 +10,10 @@ namespace tidemark {
 std::vector<OptionRow> OptionsWithoutEffect() {
   constexpr std::string_view kPool = "requests come from pools that grow and shrink with their number";
   constexpr std::string_view kGpuPool = "GPU memory is taken by the engines as they need it, through the ledger";
-  constexpr std::string_view kSagemaker = "there is no SageMaker front end";
-  constexpr std::string_view kVertex = "there is no Vertex AI front end";
   const std::pair<std::string_view, std::string_view> rows[] = {
       {"grpc-infer-thread-count", "gRPC is served by the event loops of HTTP: see --http-thread-count"},
+      {"sagemaker-thread-count", "SageMaker is served by the event loops of HTTP: see --http-thread-count"},
+      {"vertex-ai-thread-count", "Vertex AI is served by the event loops of HTTP: see --http-thread-count"},
       {"grpc-infer-allocation-pool-size", kPool},
       {"grpc-max-response-pool-size", kPool},
       {"enable-peer-access", "tensors do not travel between GPUs"},
@@ -26,14 +26,6 @@ std::vector<OptionRow> OptionsWithoutEffect() {
       {"host-policy", "threads and memory are placed by the kernel"},
       {"backend-directory", "backends are part of this server; their engines' libraries: see --engine-directory"},
       {"repoagent-directory", "there are no repository agents"},
-      {"allow-sagemaker", kSagemaker},
-      {"sagemaker-port", kSagemaker},
-      {"sagemaker-safe-port-range", kSagemaker},
-      {"sagemaker-thread-count", kSagemaker},
-      {"allow-vertex-ai", kVertex},
-      {"vertex-ai-port", kVertex},
-      {"vertex-ai-thread-count", kVertex},
-      {"vertex-ai-default-model", kVertex},
   };
   std::vector<OptionRow> options;
   for (const auto& [name, reason] : rows) options.push_back({name, "VALUE", reason, WithoutEffect(name, reason)});

@@ -175,6 +175,7 @@ absl::Status Server::StartHttp() {
   http.limits = options_.http_limits;
   ASSIGN_OR_RETURN(http_, HttpServer::Create(std::move(http), loops, routes_.get(), buffers_.get()));
   RETURN_IF_ERROR(OpenControlDoor(loops));
+  RETURN_IF_ERROR(OpenCloudFrontEnds(loops));
   RETURN_IF_ERROR(BuildGrpc(loops));
   loop_threads_ = std::make_unique<Scope>(*ledger_, *platform_, "server/event loops",
                                           Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
@@ -191,6 +192,7 @@ absl::Status Server::StartHttp() {
   if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
   StartGrpc();
   observation_->StartMetrics();
+  cloud_->Start();
   WritePortFile(options_.http_port_file, http_->port());
   return absl::OkStatus();
 }
@@ -226,6 +228,7 @@ void Server::TidyAfterCrowd() {
   };
   count(http_);
   count(control_http_);
+  count(cloud_);
   count(grpc_);
   count(control_grpc_);
   crowd_ = std::max(crowd_, most);
@@ -258,6 +261,7 @@ absl::Status Server::Stop() {
   const absl::Duration left = std::max(deadline - absl::Now(), absl::Seconds(1));
   http_->Stop(std::chrono::milliseconds(absl::ToInt64Milliseconds(left)));
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::seconds(1));
+  cloud_->Stop(std::chrono::seconds(1));
   StopGrpc(std::chrono::seconds(1));
   observation_->StopMetrics();
   return absl::OkStatus();
@@ -267,6 +271,7 @@ Server::~Server() {
   if (observation_ != nullptr) observation_->StopMetrics();
   if (http_ != nullptr) http_->Stop(std::chrono::milliseconds(0));
   if (control_http_ != nullptr) control_http_->Stop(std::chrono::milliseconds(0));
+  if (cloud_ != nullptr) cloud_->Stop(std::chrono::milliseconds(0));
   StopGrpc(std::chrono::milliseconds(0));
   loop_threads_.reset();
   for (const auto& loop : loops_) loop->Close();  // an answer that nobody sends any more holds its model
@@ -276,6 +281,7 @@ Server::~Server() {
   grpc_.reset();
   grpc_service_.reset();
   grpc_tls_.reset();
+  cloud_.reset();
   control_http_.reset();
   http_.reset();
   routes_.reset();

@@ -32,6 +32,7 @@
 #include "resource/gpu.h"
 #include "resource/ledger.h"
 #include "resource/scope.h"
+#include "server/cloud.h"
 #include "server/observation.h"
 #include "server/options.h"
 
@@ -81,6 +82,7 @@ class Server {
   absl::Status BuildAccess();
   absl::Status StartTracer();
   absl::Status OpenControlDoor(const std::vector<EventLoop*>& loops);
+  absl::Status OpenCloudFrontEnds(const std::vector<EventLoop*>& loops);
   void TidyIdleBuffers();
   void WarnOfExposure() const;
   absl::Status BuildGrpc(const std::vector<EventLoop*>& loops);
@@ -115,6 +117,7 @@ class Server {
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;
+  std::unique_ptr<CloudFrontEnds> cloud_;
   std::size_t crowd_ = 0;           // most connections since the heap was trimmed
   std::size_t lingering_ = 0;       // connections at the last look
   std::uint64_t large_before_ = 0;  // large blocks that had been asked for at the last look

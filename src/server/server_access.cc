@@ -37,6 +37,15 @@ void Server::WarnOfExposure() const {
   if (options_.allow_grpc && !IsLoopback(grpc.address)) {
     addresses += fmt::format("{}{}:{}", addresses.empty() ? "" : " or ", grpc.address, grpc.port.value_or(0));
   }
+  if (!IsLoopback(options_.http_address)) {
+    const std::pair<bool, std::uint16_t> cloud[] = {
+        {options_.sagemaker.allow, options_.sagemaker.port},
+        {options_.vertex.allow.value_or(false), options_.vertex.port.value_or(0)}};
+    for (const auto& [allowed, port] : cloud) {
+      if (!allowed) continue;
+      addresses += fmt::format("{}{}:{}", addresses.empty() ? "" : " or ", options_.http_address, port);
+    }
+  }
   if (addresses.empty()) return;
   LOG_WARNING(
       "control is reachable from other machines: whoever reaches {} may change log and trace settings, and load and "
@@ -60,6 +69,21 @@ absl::Status Server::OpenControlDoor(const std::vector<EventLoop*>& loops) {
   ASSIGN_OR_RETURN(control_http_, HttpServer::Create(std::move(http), loops, &routes_->control_door(), buffers_.get()));
   if (control.http) LOG_INFO("Started control HTTPService at {}:{}", control.http->host, control_http_->port());
   if (!control.unix_path.empty()) LOG_INFO("Started control HTTPService at unix:{}", control.unix_path);
+  return absl::OkStatus();
+}
+
+// The ports of SageMaker and Vertex AI, where they are allowed; bound but not started.
+absl::Status Server::OpenCloudFrontEnds(const std::vector<EventLoop*>& loops) {
+  ASSIGN_OR_RETURN(cloud_, CloudFrontEnds::Create(options_,
+                                                  CloudFrontEnds::Parts{.registry = registry_.get(),
+                                                                        .lifecycle = lifecycle_.get(),
+                                                                        .repository = repository_.get(),
+                                                                        .buffers = buffers_.get(),
+                                                                        .access = access_.get(),
+                                                                        .routes = routes_.get(),
+                                                                        .metrics = observation_->metrics_handler(),
+                                                                        .offload = offload_task_},
+                                                  loops));
   return absl::OkStatus();
 }
 

@@ -45,7 +45,9 @@ HttpResponse Answer(InferCall& call) {
     return ErrorOf(status);
   }
   HttpResponse response(200);
-  if (call.encoded.tensor_bytes != 0) {
+  if (call.encoded.tensor_bytes != 0 && !call.binary_type.empty()) {
+    response.SetContentType(fmt::format("{}{}", call.binary_type, call.encoded.json.size()));
+  } else if (call.encoded.tensor_bytes != 0) {
     response.SetContentType("application/octet-stream");
     AddNumber(response, "Inference-Header-Content-Length", call.encoded.json.size());
   } else {

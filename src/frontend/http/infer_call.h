@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,6 +23,7 @@ struct InferCall {
   std::unique_ptr<InferenceRequest> request;
   ResponseSender sender;
   ContentCoding coding = ContentCoding::kIdentity;  // of the answer
+  std::string_view binary_type;                     // HttpRequest::binary_type
   const ModelInfo* model = nullptr;                 // lives as long as the request's model handle
   BufferPool* buffers = nullptr;
   EncodedInfer encoded;

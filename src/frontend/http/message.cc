@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 
@@ -108,6 +109,8 @@ std::string_view ReasonPhrase(int status) {
       return "Gateway Timeout";
     case 505:
       return "HTTP Version Not Supported";
+    case 507:
+      return "Insufficient Storage";
     default:
       return "Unknown";
   }
@@ -118,6 +121,19 @@ std::optional<std::string_view> HttpRequest::Find(std::string_view name) const {
     if (EqualsIgnoreCase(header.name, name)) return header.value;
   }
   return std::nullopt;
+}
+
+void HttpRequest::Redirect(HttpMethod method, std::string target) {
+  if (method != method_) method_name_ = method == HttpMethod::kGet ? "GET" : "POST";
+  method_ = method;
+  target_ = std::move(target);
+  const std::string_view view = target_;
+  path_ = view.substr(0, view.find('?'));
+  query_ = view.substr(std::min(path_.size() + 1, view.size()));
+}
+
+void HttpRequest::PutHeader(std::string_view name, std::string_view value) {
+  headers_.insert(headers_.begin(), {name, value});
 }
 
 void HttpResponse::AddHeader(std::string_view name, std::string_view value) {

@@ -69,6 +69,15 @@ class HttpRequest {
   // Where further request memory comes from (decompression, conversion). Outlives the server's connections.
   BufferPool& pool() const { return *pool_; }
 
+  // For a handler in front of another one: from now on the request asks for `target`, a path with perhaps '?' and a query.
+  void Redirect(HttpMethod method, std::string target);
+  // Puts a header in front of the others. Both views live as long as the request's own.
+  void PutHeader(std::string_view name, std::string_view value);
+  // A literal: an answer with binary tensors has this content type with the number of its JSON bytes behind it, in place
+  // of application/octet-stream and Inference-Header-Content-Length. Empty: it has those.
+  void set_binary_type(std::string_view type) { binary_type_ = type; }
+  std::string_view binary_type() const { return binary_type_; }
+
  private:
   friend class HeadParser;
   friend class HttpConnection;
@@ -79,6 +88,8 @@ class HttpRequest {
   std::string_view method_name_;
   std::string_view path_;
   std::string_view query_;
+  std::string target_;            // of Redirect: path_ and query_ are parts of it
+  std::string_view binary_type_;  // set anew for every request of a port that has one
   std::vector<HttpHeader> headers_;
   std::span<std::byte> body_;
   Buffer buffer_;

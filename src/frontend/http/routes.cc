@@ -31,6 +31,12 @@ void SendError(ResponseSender sender, const absl::Status& status, std::string_vi
   sender.Send(MakeErrorResponse(HttpStatusOf(status.code()), MessageOf(status), content_type));
 }
 
+void SendDenial(ResponseSender sender, const AccessDecision& decision) {
+  HttpResponse response = MakeErrorResponse(decision.http_status(), decision.message);
+  if (decision.http_status() == 401) response.AddHeader("WWW-Authenticate", "Bearer");
+  sender.Send(std::move(response));
+}
+
 }  // namespace http
 
 absl::StatusOr<std::unique_ptr<HttpRoutes>> HttpRoutes::Create(HttpRoutesOptions options, Parts parts) {
@@ -54,11 +60,7 @@ void HttpRoutes::HandleAt(Door door, HttpRequest& request, ResponseSender sender
   const RouteRule rule = RuleOf(match.route);
   const AccessDecision access = parts_.access->Check(Protocol::kHttp, door, rule.category,
                                                      [&request](std::string_view name) { return request.Find(name); });
-  if (!access.allowed()) {
-    HttpResponse response = MakeErrorResponse(access.http_status(), access.message);
-    if (access.http_status() == 401) response.AddHeader("WWW-Authenticate", "Bearer");
-    return sender.Send(std::move(response));
-  }
+  if (!access.allowed()) return http::SendDenial(std::move(sender), access);
   const bool allowed =
       (request.method() == HttpMethod::kGet && rule.get) || (request.method() == HttpMethod::kPost && rule.post);
   if (!allowed) {

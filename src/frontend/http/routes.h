@@ -136,6 +136,8 @@ inline constexpr std::string_view kJson = "application/json";
 void SendEmpty(ResponseSender sender, std::string_view content_type = {});
 void SendJson(ResponseSender sender, std::string body);
 void SendError(ResponseSender sender, const absl::Status& status, std::string_view content_type = kJson);
+// For a decision that does not allow.
+void SendDenial(ResponseSender sender, const AccessDecision& decision);
 
 }  // namespace http
 }  // namespace tidemark

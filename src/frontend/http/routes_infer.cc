@@ -117,6 +117,7 @@ void HttpRoutes::DecodeAndSubmit(HttpRequest& request, std::unique_ptr<InferCall
 
   StartTrace(request, info, inference);
   call->coding = ChooseResponseCoding(request.Find("Accept-Encoding").value_or(""));
+  call->binary_type = request.binary_type();
   call->buffers = parts_.buffers;
   inference.cancel = std::make_shared<CancelFlag>();
   sender.OnDisconnect([flag = inference.cancel] { flag->Cancel(); });
