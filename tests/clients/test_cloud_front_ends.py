@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 from onnx import TensorProto
-from onnx_models import addsub_model, identity_model
+from onnx_models import addsub_model, identity_model, weights_model
 from served import Served, binary, make_model
 
 SAGEMAKER = "application/vnd.sagemaker-triton.binary+json;json-header-size="
 VERTEX = "application/vnd.vertex-ai-triton.binary+json;json-header-size="
 REDIRECT = "X-Vertex-Ai-Triton-Redirect"
+FLAT = ('backend: "onnxruntime" max_batch_size: 0\ninput { name: "INPUT0" data_type: TYPE_FP32 dims: -1 }\n'
+        'output { name: "OUTPUT0" data_type: TYPE_FP32 dims: -1 }\n')
 VALUES = np.arange(16, dtype=np.float32).reshape(1, 16)
 
 
@@ -68,7 +70,7 @@ def check_binary(answer, content_type):
 def repository(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     make_model(root, "addsub", addsub_model())
-    make_model(root, "other", identity_model(TensorProto.FLOAT))
+    make_model(root, "other", identity_model(TensorProto.FLOAT), config=FLAT)
     return root
 
 
@@ -156,7 +158,7 @@ def test_sagemaker_loads_models_of_other_repositories_and_forgets_them(sagemaker
 
 def test_sagemaker_loads_an_ensemble_with_its_members(sagemaker, tmp_path):
     url = tmp_path / "archive"
-    make_model(url, "member", identity_model(TensorProto.FLOAT))
+    make_model(url, "member", identity_model(TensorProto.FLOAT), config=FLAT)
     make_model(url, "whole", b"", filename="unused", config=(
         'platform: "ensemble" max_batch_size: 0\n'
         'input { name: "IN" data_type: TYPE_FP32 dims: -1 }\noutput { name: "OUT" data_type: TYPE_FP32 dims: -1 }\n'
@@ -173,10 +175,10 @@ def test_sagemaker_loads_an_ensemble_with_its_members(sagemaker, tmp_path):
 
 
 def test_sagemaker_hears_507_when_there_is_no_room_and_nothing_stays(repository, tmp_path):
-    with Cloud("sagemaker", repository, tmp_path, "--allow-sagemaker=true", "--host-memory-limit=1",
+    with Cloud("sagemaker", repository, tmp_path, "--allow-sagemaker=true", "--host-memory-limit=1000000",
                "--strict-readiness=false") as server:
         url = tmp_path / "r"
-        make_model(url, "m", addsub_model())
+        make_model(url, "m", weights_model(8))
         assert ask(server.cloud, "POST", "/models", {"model_name": "m", "url": str(url)})[0] == 507
         assert ask(server.cloud, "GET", "/models/m")[0] == 404
 
