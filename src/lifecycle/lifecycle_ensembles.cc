@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "inference/ensemble_plan.h"
 #include "lifecycle/lifecycle_impl.h"
+#include "lifecycle/load_cause.h"
 #include "repository/config_io.h"
 
 namespace tidemark {
@@ -94,7 +95,10 @@ void Lifecycle::Impl::LoadMembers(const std::shared_ptr<LoadRequest>& request) {
     load->name = member;
     load->is_member = true;
     load->since = request->since;
-    load->done = [open](const absl::Status& /*the ensemble finds out what is missing*/) { open->Done(); };
+    load->done = [open, request](const absl::Status& answer) {  // the ensemble finds out what is missing, but not why
+      if (CauseOf(answer) == absl::StatusCode::kResourceExhausted) request->member_without_room = true;
+      open->Done();
+    };
     EnqueueLoad(std::move(load));
   }
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "lifecycle/load_cause.h"
 #include "repository/config_io.h"
 
 namespace tidemark {
@@ -128,6 +129,7 @@ void Lifecycle::Impl::FinishLoad(const std::shared_ptr<LoadRequest>& request) {
       LOG_ERROR("{}", MessageOf(status));
     }
   }
+  if (!status.ok() && request->member_without_room) status = WithCause(status, absl::StatusCode::kResourceExhausted);
   if (!status.ok() && request->refresh) WithdrawInvalid(request->name);
   request->files.reset();
   CountLoad(request->name, status);
@@ -396,7 +398,7 @@ absl::Status Lifecycle::Impl::FailLoad(const ModelSource& source,
   LOG_INFO("failed to load '{}'", source.name);
   std::string message = fmt::format("load failed for model '{}': {}\n", source.name, text);
   if (!details.empty()) message += details.substr(1);
-  return cancelled ? absl::UnavailableError(message) : absl::InvalidArgumentError(message);
+  return cancelled ? absl::UnavailableError(message) : WithCause(absl::InvalidArgumentError(message), cause.code());
 }
 
 Lifecycle::Impl::Staged Lifecycle::Impl::StageLocked(

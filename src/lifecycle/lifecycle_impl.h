@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -101,8 +102,9 @@ class Lifecycle::Impl {
     bool refresh = false;     // an ensemble whose member has changed: whatever its own files say
     std::shared_ptr<Scope> files;
     absl::StatusOr<ModelSource> source = absl::UnknownError("not resolved");
-    absl::Status refused;  // why it is not even tried
-    bool changed = false;  // the model is another one now, or gone
+    absl::Status refused;                          // why it is not even tried
+    bool changed = false;                          // the model is another one now, or gone
+    std::atomic<bool> member_without_room{false};  // a member's load found no memory
   };
   // A version that was withdrawn and is on its way out.
   struct Drain {

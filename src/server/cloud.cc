@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "frontend/model_queries.h"
+#include "lifecycle/load_cause.h"
 #include "server/observation.h"
 
 namespace tidemark {
@@ -52,9 +53,13 @@ CloudFrontEnds::CloudFrontEnds(Private /*only Create*/, const ServerOptions& opt
                 return explicit_mode ? repository->Mount(name, root) : absl::OkStatus();
               },
           .unmount = [repository = parts_.repository](const std::string& name) { repository->Unmount(name); },
-          .load = [lifecycle = parts_.lifecycle](
-                      const std::string& name,
-                      SageMakerRoutes::Done done) { lifecycle->Load(name, {}, std::move(done)); },
+          .load =
+              [lifecycle = parts_.lifecycle](const std::string& name, SageMakerRoutes::Done done) {
+                lifecycle->Load(name, {}, [done = std::move(done)](const absl::Status& answer) mutable {
+                  const bool no_room = CauseOf(answer) == absl::StatusCode::kResourceExhausted;
+                  done(no_room ? absl::ResourceExhaustedError(answer.message()) : answer);
+                });
+              },
           .unload =
               [lifecycle = parts_.lifecycle](const std::string& name, SageMakerRoutes::Done done) {
                 lifecycle->Unload(name, /*unload_dependents=*/true, std::move(done));
