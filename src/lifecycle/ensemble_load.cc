@@ -107,7 +107,6 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunEnsemble() {
   model_.info = std::make_unique<ModelInfo>(config_, version_, labels);
   model_.scheduler =
       std::make_unique<EnsembleScheduler>(*model_.info, std::move(plan), *parts_.registry, *parts_.buffers);
-  if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("before the commit");
   RETURN_IF_ERROR(Equip());
   auto model = std::make_unique<Model>(std::move(model_));
   model->scope().EndLoad();

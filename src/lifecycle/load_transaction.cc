@@ -103,7 +103,6 @@ absl::StatusOr<std::unique_ptr<Model>> LoadTransaction::RunSteps() {
   RETURN_IF_ERROR(WarmUp());
   LOG_VERBOSE(1, "timing of a load: admission {} us, model and instances {} us, warm-up {} us",
               (reserved - start) / 1000, (initialised - reserved) / 1000, (NowNanos() - initialised) / 1000);
-  if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("after the warm-up");
   model_.scheduler = std::move(scheduler_);
   RETURN_IF_ERROR(Equip());
   auto model = std::make_unique<Model>(std::move(model_));
@@ -120,6 +119,7 @@ absl::Status LoadTransaction::Equip() {
     ASSIGN_OR_RETURN(model_.answers, ModelAnswers::Create(*parts_.cache, *parts_.ledger, *parts_.platform, owner_,
                                                           *model_.info, *parts_.buffers));
   }
+  if (parts_.cancel != nullptr && parts_.cancel->cancelled()) return absl::CancelledError("before the commit");
   if (parts_.statistics == nullptr) return absl::OkStatus();
   model_.statistics =
       parts_.statistics->Open(source_.key, version_, FirstResponseBuckets(config), TagsOf(config), cached);
@@ -223,6 +223,7 @@ absl::Status LoadTransaction::Initialise() {
 
 absl::Status LoadTransaction::WarmUp() {
   const ModelInfo& info = *model_.info;
+  static_cast<void>(model_.scope->TakeRefusal());  // what an engine did without until here is its own affair
   for (const inference::ModelWarmup& sample : info.config().model_warmup()) {
     if (sample.batch_size() == 0) {
       LOG_VERBOSE(1, "Skipping batch 0 warmup sample '{}'", sample.name());
@@ -234,13 +235,14 @@ absl::Status LoadTransaction::WarmUp() {
               scheduler_->WarmUp(parts_.cancel, sample.batch_size(),
                                  [&] { return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers); });
           !status.ok()) {
+        const absl::Status refusal = model_.scope->TakeRefusal();  // the engine was refused something: that is why
+        if (!refusal.ok() && !absl::IsCancelled(status)) status = refusal;
         return absl::Status(status.code(),
                             fmt::format("failed to run warmup sample '{}': {}; ", sample.name(), MessageOf(status)));
       }
     }
   }
   if (info.config().model_warmup().empty() && backend_->warms_up_unasked()) {
-    static_cast<void>(model_.scope->TakeRefusal());  // what an engine did without until here is its own affair
     const absl::Status status =
         scheduler_->WarmUp(parts_.cancel, 1, [&] { return MakeZeroRequest(info, *parts_.buffers); });
     if (absl::IsResourceExhausted(status) || absl::IsCancelled(status)) return status;

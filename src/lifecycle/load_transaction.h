@@ -79,7 +79,7 @@ class LoadTransaction {
   absl::Status Validate();
   absl::Status Initialise();
   absl::Status WarmUp();
-  // Last step but the commit: where the version is counted, and its part of the cache.
+  // Last step but the commit: its part of the cache, a last look at the cancel flag, and where the version is counted.
   absl::Status Equip();
   void CheckSteps(bool open, Findings& out);
   void RollBack() noexcept;

@@ -101,9 +101,12 @@ absl::Status CoreHarness::Submit(std::string_view name, std::int64_t version, st
   input.name = "INPUT0";
   input.data_type = DataType::kFp32;
   input.shape = {static_cast<std::int64_t>(values.size())};
+  if (handle->info().max_batch_size() > 0) input.shape.insert(input.shape.begin(), 1);
   ASSIGN_OR_RETURN(input.owned, buffers.Allocate(values.size() * sizeof(float)));
   std::memcpy(input.owned.data(), values.data(), values.size() * sizeof(float));
   input.data = input.owned.bytes();
+  request->sequence_id = sequence_id;
+  request->sequence_start = request->sequence_end = sequence_id != 0;
   request->on_complete = [done = std::move(done)](std::unique_ptr<InferenceRequest> answered) {
     absl::StatusOr<std::vector<float>> result = absl::UnknownError("no answer");
     if (!answered->response.status.ok()) {

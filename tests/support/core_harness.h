@@ -59,7 +59,7 @@ class CoreHarness {
   // has it not.
   std::string StateOf(std::string_view name) const;
 
-  // One inference of four floats; enters the version like a front end does.
+  // One inference of four floats (a batch of one where the model batches); enters the version like a front end does.
   absl::StatusOr<std::vector<float>> Infer(std::string_view name, std::int64_t version = -1,
                                            std::vector<float> values = {1, 2, 3, 4}, bool may_run_inline = false);
   // The same without waiting.
@@ -82,6 +82,7 @@ class CoreHarness {
   std::unique_ptr<ResponseCache> cache;  // null: none
   std::unique_ptr<RateLimiter> rate_limiter;
   std::unique_ptr<Lifecycle> lifecycle;
+  std::uint64_t sequence_id = 0;  // not 0: each request is a whole sequence of this id
 
  private:
   const Options options_;
