@@ -101,17 +101,18 @@ absl::Status CloudFrontEnds::Open(const std::vector<EventLoop*>& loops) {
   return absl::OkStatus();
 }
 
-void CloudFrontEnds::Start() {
+absl::Status CloudFrontEnds::Start() {
   if (sagemaker_ != nullptr) {
     sagemaker_->Start();
     LOG_INFO("Started Sagemaker HTTPService at {}:{}", options_.http_address, sagemaker_->port());
-    WritePortFile(options_.sagemaker.port_file, sagemaker_->port());
+    RETURN_IF_ERROR(WritePortFile(options_.sagemaker.port_file, sagemaker_->port()));
   }
   if (vertex_ != nullptr) {
     vertex_->Start();
     LOG_INFO("Started Vertex AI HTTPService at {}:{}", options_.http_address, vertex_->port());
-    WritePortFile(options_.vertex.port_file, vertex_->port());
+    RETURN_IF_ERROR(WritePortFile(options_.vertex.port_file, vertex_->port()));
   }
+  return absl::OkStatus();
 }
 
 void CloudFrontEnds::Stop(std::chrono::milliseconds deadline) {

@@ -47,7 +47,7 @@ class CloudFrontEnds {
                                                                 const std::vector<EventLoop*>& loops);
   CloudFrontEnds(Private, const ServerOptions& options, Parts parts);
 
-  void Start();
+  absl::Status Start();
   void Stop(std::chrono::milliseconds deadline);
   std::size_t connections() const;
   std::size_t TakePeak();

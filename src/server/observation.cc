@@ -1,5 +1,6 @@
 #include "server/observation.h"
 
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/status.h"
+#include "frontend/socket.h"
 
 namespace tidemark {
 
@@ -51,25 +53,29 @@ absl::Status Observation::OpenMetrics(const std::vector<EventLoop*>& loops) {
   return absl::OkStatus();
 }
 
-void Observation::StartMetrics() {
-  if (server_ == nullptr) return;
+absl::Status Observation::StartMetrics() {
+  if (server_ == nullptr) return absl::OkStatus();
   server_->Start();
   LOG_INFO("Started Metrics Service at {}:{}",
            options_.metrics.address.empty() ? options_.http_address : options_.metrics.address, server_->port());
-  WritePortFile(options_.metrics.port_file, server_->port());
+  return WritePortFile(options_.metrics.port_file, server_->port());
 }
 
 void Observation::StopMetrics() {
   if (server_ != nullptr) server_->Stop(std::chrono::milliseconds(0));
 }
 
-void WritePortFile(const std::string& path, std::uint16_t port) {
-  if (path.empty()) return;
+absl::Status WritePortFile(const std::string& path, std::uint16_t port) {
+  if (path.empty()) return absl::OkStatus();
   const std::filesystem::path draft = path + ".new";
-  std::ofstream(draft) << port << "\n";
+  const auto failed = [&](std::string_view why) {
+    return absl::InternalError(fmt::format("cannot write the port file '{}': {}", path, why));
+  };
+  errno = 0;
+  if (!(std::ofstream(draft) << port << std::endl)) return failed(ErrnoText(errno));
   std::error_code error;
   std::filesystem::rename(draft, path, error);
-  if (error) LOG_ERROR("cannot write the port file '{}': {}", path, error.message());
+  return error ? failed(error.message()) : absl::OkStatus();
 }
 
 }  // namespace tidemark

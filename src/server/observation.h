@@ -42,7 +42,7 @@ class Observation {
   // Opens the metrics port on these loops, if it is wanted. Legal order: Connect, OpenMetrics, StartMetrics (the loops
   // may run by then), StopMetrics, destruction.
   absl::Status OpenMetrics(const std::vector<EventLoop*>& loops);
-  void StartMetrics();
+  absl::Status StartMetrics();
   void StopMetrics();
   // What the metrics port serves; null when there is none. Set by OpenMetrics.
   HttpHandler* metrics_handler() { return handler_.get(); }
@@ -58,7 +58,7 @@ class Observation {
   std::unique_ptr<HttpServer> server_;
 };
 
-// Writes a bound port for whoever asked for port 0, in one step; an error is logged. Empty path: nothing to do.
-void WritePortFile(const std::string& path, std::uint16_t port);
+// Writes a bound port for whoever asked for port 0, in one step. Empty path: nothing to do.
+absl::Status WritePortFile(const std::string& path, std::uint16_t port);
 
 }  // namespace tidemark

@@ -33,11 +33,16 @@ std::int64_t PollNanos(int option_us) {
 }
 
 }  // namespace
-Server::Server(Private /*only Create*/, ServerOptions options) : options_(std::move(options)) {}
+
+Server::Server(Private /*only Create*/, ServerOptions options, Platform* platform)
+    : options_(std::move(options)),
+      own_platform_(platform == nullptr ? CreateLinuxPlatform() : nullptr),
+      platform_(platform == nullptr ? own_platform_.get() : platform) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
-                                                       std::span<const NamedBackendFactory> more_backends) {
-  auto server = std::make_unique<Server>(Private(), std::move(options));
+                                                       std::span<const NamedBackendFactory> more_backends,
+                                                       Platform* platform) {
+  auto server = std::make_unique<Server>(Private(), std::move(options), platform);
   RETURN_IF_ERROR(server->Build(more_backends));
   RETURN_IF_ERROR(server->StartHttp());
   return server;
@@ -46,7 +51,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
 absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   for (const std::string& line : options_.without_effect) LOG_WARNING("{}", line);
   RaiseDescriptorLimit();
-  platform_ = CreateLinuxPlatform();
   if (const int stale = platform_->RemoveStaleTempDirectories("tidemark-"); stale > 0) {
     LOG_INFO("removed {} temporary directories of processes that are gone", stale);
   }
@@ -85,7 +89,7 @@ absl::Status Server::Build(std::span<const NamedBackendFactory> more_backends) {
   }
   ASSIGN_OR_RETURN(offload_, LoadPool::Create(*ledger_, *platform_, 2));
   ASSIGN_OR_RETURN(lifecycle_,
-                   Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = platform_.get(),
+                   Lifecycle::Create(options_.lifecycle, Lifecycle::Parts{.platform = platform_,
                                                                           .ledger = ledger_.get(),
                                                                           .registry = registry_.get(),
                                                                           .repository = repository_.get(),
@@ -190,11 +194,10 @@ absl::Status Server::StartHttp() {
   if (control_http_ != nullptr) control_http_->Start();
   if (options_.allow_http) LOG_INFO("Started HTTPService at {}:{}", options_.http_address, http_->port());
   if (!options_.http_unix_socket.empty()) LOG_INFO("Started HTTPService at unix:{}", options_.http_unix_socket);
-  StartGrpc();
-  observation_->StartMetrics();
-  cloud_->Start();
-  WritePortFile(options_.http_port_file, http_->port());
-  return absl::OkStatus();
+  RETURN_IF_ERROR(StartGrpc());
+  RETURN_IF_ERROR(observation_->StartMetrics());
+  RETURN_IF_ERROR(cloud_->Start());
+  return WritePortFile(options_.http_port_file, http_->port());
 }
 
 absl::Status Server::StartTracer() {

@@ -46,10 +46,11 @@ class Server {
 
  public:
   // Opens the sockets and starts the threads; health answers from now on, models are not loaded yet.
-  // `more_backends`: those beside the product's own.
+  // `more_backends`: those beside the product's own. `platform`, for tests, outlives the server; null: the machine's own.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options,
-                                                        std::span<const NamedBackendFactory> more_backends = {});
-  Server(Private, ServerOptions options);
+                                                        std::span<const NamedBackendFactory> more_backends = {},
+                                                        Platform* platform = nullptr);
+  Server(Private, ServerOptions options, Platform* platform);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -87,11 +88,12 @@ class Server {
   void WarnOfExposure() const;
   absl::Status BuildGrpc(const std::vector<EventLoop*>& loops);
   absl::Status BuildGrpcTls();
-  void StartGrpc();
+  absl::Status StartGrpc();
   void StopGrpc(std::chrono::milliseconds deadline);
 
   const ServerOptions options_;
-  std::unique_ptr<Platform> platform_;
+  std::unique_ptr<Platform> own_platform_;  // null: it was given
+  Platform* const platform_;
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<BufferPool> buffers_;
   std::unique_ptr<Gpus> gpus_;

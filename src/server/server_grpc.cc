@@ -61,12 +61,12 @@ absl::Status Server::BuildGrpcTls() {
   return absl::OkStatus();
 }
 
-void Server::StartGrpc() {
+absl::Status Server::StartGrpc() {
   if (grpc_ != nullptr) {
     grpc_->Start();
     if (options_.allow_grpc) LOG_INFO("Started GRPCInferenceService at {}:{}", options_.grpc.address, grpc_->port());
     if (!options_.grpc.unix_path.empty()) LOG_INFO("Started GRPCInferenceService at unix:{}", options_.grpc.unix_path);
-    if (!options_.grpc_port_file.empty()) WritePortFile(options_.grpc_port_file, grpc_->port());
+    RETURN_IF_ERROR(WritePortFile(options_.grpc_port_file, grpc_->port()));
   }
   if (control_grpc_ != nullptr) {
     control_grpc_->Start();
@@ -77,6 +77,7 @@ void Server::StartGrpc() {
       LOG_INFO("Started control GRPCInferenceService at unix:{}", control.grpc_unix_path);
     }
   }
+  return absl::OkStatus();
 }
 
 void Server::StopGrpc(std::chrono::milliseconds deadline) {
