@@ -87,6 +87,17 @@ def test_generate_answers_one_flat_object(server):
         assert raw.body() == b'{"OUT":[1.0,2.0,3.0,4.0],"id":"7","model_name":"floats","model_version":"1"}'
 
 
+def test_long_prompt_is_answered_like_a_short_one(server):
+    """It is decoded on another thread than the loop's."""
+    prompt = "long " * 40_000
+    with Raw(server, "/v2/models/llm/generate", {"text_input": prompt}) as raw:
+        assert json.loads(raw.body())["text_output"] == prompt
+        raw.send("/v2/models/llm/generate_stream", {"text_input": prompt})
+        assert json.loads(b"".join(raw.chunks())[len(b"data: "):])["text_output"] == prompt
+        raw.send("/v2/models/llm/generate", {"text_input": "again"})  # the connection goes on
+        assert b'"again"' in raw.body()
+
+
 def test_stream_of_an_ordinary_model_is_one_event(server):
     with Raw(server, "/v2/models/llm/generate_stream", {"text_input": "hi"}) as raw:
         assert raw.status == 200 and raw.headers["content-type"] == "text/event-stream; charset=utf-8"

@@ -199,6 +199,17 @@ def test_large_bodies_are_decoded_beside_the_loops(server, compressed):
     assert thread_time(server, "decode") == decoders
 
 
+@pytest.mark.parametrize("route", ["generate", "generate_stream"])
+def test_large_generate_bodies_are_decoded_beside_the_loops(server, route):
+    body = b'{"IN":[' + b",".join([b"0.12345678"] * 2_000_000) + b',"no number"]}'
+    loops, decoders = thread_time(server, "event loop"), thread_time(server, "decode")
+    status, answer = server.request("POST", f"/v2/models/floats/{route}", body)
+    assert status == 400, answer
+    loop_ns = thread_time(server, "event loop")[0] - loops[0]
+    decode_ns = thread_time(server, "decode")[0] - decoders[0]
+    assert decode_ns > loop_ns, (decode_ns, loop_ns)
+
+
 @pytest.mark.parametrize("options, request_bytes, status, text", [
     (["--http-max-head-size=1024"], b"GET /v2 HTTP/1.1\r\nA: " + b"x" * 2000, 431, "1024 bytes"),
     (["--http-max-header-count=9"], b"GET /v2 HTTP/1.1\r\n" + b"A: b\r\n" * 10 + b"\r\n", 431, "more than 9 headers"),

@@ -85,12 +85,27 @@ absl::Status CheckCoding(const HttpRequest& request) {
 void HttpRoutes::Generate(const RouteMatch& match, HttpRequest& request, ResponseSender sender) {
   absl::StatusOr<ModelHandle> handle = FindModel(match);
   if (!handle.ok()) return http::SendError(std::move(sender), handle.status());
-  Model& model = **handle;
-  const ModelInfo& info = model.info();
+  if (const absl::Status status = CheckCoding(request); !status.ok()) {
+    return http::SendError(std::move(sender), status);
+  }
   auto inference = std::make_unique<InferenceRequest>();
   inference->set_model(std::move(*handle));
-  absl::Status status = CheckCoding(request);
-  if (status.ok()) status = CheckJsonSize(request.body().size(), options_.max_input_bytes);
+  const bool events = match.route == Route::kGenerateStream;
+  if (parts_.decode && request.body().size() > http::kLongJsonBytes) {
+    return parts_.decode(
+        [this, &request, inference = std::move(inference), sender = std::move(sender), events]() mutable {
+          DecodeAndGenerate(request, std::move(inference), std::move(sender), events, /*on_loop=*/false);
+        });
+  }
+  DecodeAndGenerate(request, std::move(inference), std::move(sender), events, /*on_loop=*/true);
+}
+
+void HttpRoutes::DecodeAndGenerate(HttpRequest& request, std::unique_ptr<InferenceRequest> inference,
+                                   ResponseSender sender, bool events, bool on_loop) const {
+  if (!on_loop && sender.disconnected()) return;  // nobody waits any more
+  Model& model = *inference->model();
+  const ModelInfo& info = model.info();
+  absl::Status status = CheckJsonSize(request.body().size(), options_.max_input_bytes);
   if (status.ok()) {
     status = DecodeGenerate(request.body_text(), info, options_.json, *parts_.buffers, *inference);
   }
@@ -99,8 +114,7 @@ void HttpRoutes::Generate(const RouteMatch& match, HttpRequest& request, Respons
   StartTrace(request, info, *inference);
   inference->cancel = std::make_shared<CancelFlag>();
   sender.OnDisconnect([flag = inference->cancel] { flag->Cancel(); });
-  auto call = std::make_unique<GenerateCall>(std::move(sender), info, inference->id, inference->cancel,
-                                             match.route == Route::kGenerateStream);
+  auto call = std::make_unique<GenerateCall>(std::move(sender), info, inference->id, inference->cancel, events);
   const bool decoupled = info.decoupled();
   if (decoupled) {
     inference->on_response = [borrowed = call.get()](InferenceResponse response) {
@@ -115,7 +129,7 @@ void HttpRoutes::Generate(const RouteMatch& match, HttpRequest& request, Respons
     if (!decoupled || !last.ok()) owner->OnResponse(last, done->response);
     owner->End();
   };
-  model.Submit(std::move(inference), /*may_run_inline=*/true);
+  model.Submit(std::move(inference), /*may_run_inline=*/on_loop);
 }
 
 }  // namespace tidemark

@@ -29,18 +29,17 @@ absl::StatusOr<std::span<std::byte>> TakeBody(HttpRequest& request, std::size_t 
   return inflated.bytes;
 }
 
-// Would decoding it hold up the other connections of a loop? 64 KiB of JSON take some 0.2 ms; a compressed body may be a
-// thousand times larger than it looks.
+// Would decoding it hold up the other connections of a loop? A compressed body may be a thousand times larger than it
+// looks.
 bool TakesLong(const HttpRequest& request) {
-  constexpr std::size_t kJsonBytes = std::size_t{64} << 10;
   constexpr std::size_t kCompressedBytes = std::size_t{1} << 10;
   const std::size_t bytes = request.body().size();
   if (bytes <= kCompressedBytes) return false;
   const auto coding = request.Find("Content-Encoding");
   if (coding && !coding->empty()) return true;
-  if (bytes <= kJsonBytes) return false;
+  if (bytes <= http::kLongJsonBytes) return false;
   const std::optional<std::uint64_t> json = ParseDecimal(request.Find(kHeaderLength).value_or(""));
-  return !json || *json > kJsonBytes;
+  return !json || *json > http::kLongJsonBytes;
 }
 
 void SendInferError(ResponseSender sender, const absl::Status& status, std::string_view content_type) {
