@@ -145,7 +145,7 @@ absl::Status LoadTransaction::Resolve() {
   }
   DeviceFacts devices;
   if (const Gpus* gpus = parts_.backends->gpus(); gpus != nullptr && backend_->uses_gpus()) {
-    for (std::size_t i = 0; i < gpus->devices().size(); ++i) devices.gpus.push_back(static_cast<std::int32_t>(i));
+    for (const DeviceId gpu : gpus->Usable()) devices.gpus.push_back(gpu);
   }
   devices.gpu_build = backend_->uses_gpus();
   defaults.gpus = devices.gpus;
@@ -218,6 +218,13 @@ absl::Status LoadTransaction::Initialise() {
   }
   ASSIGN_OR_RETURN(scheduler_, InstanceScheduler::Create(*model_.scope, *model_.backend_model, *model_.info,
                                                          *parts_.buffers, std::move(sequences), parts_.rate_limiter));
+  Gpus* const gpus = parts_.backends->gpus();
+  if (gpus == nullptr) return absl::OkStatus();
+  for (const inference::ModelInstanceGroup& group : model_.info->config().instance_group()) {
+    for (const std::int32_t gpu : group.gpus()) {
+      RETURN_IF_ERROR(gpus->CheckLoadLimit(gpu, InstanceNames(group).back()));
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -164,6 +164,27 @@ absl::StatusOr<Gpus::Memory> Gpus::MemoryInfo(DeviceId device) {
   return Memory{free, total};
 }
 
+std::vector<DeviceId> Gpus::Usable() const {
+  std::vector<DeviceId> usable;
+  for (std::size_t i = 0; i < facts_.size(); ++i) {
+    const double capability = facts_[i].major + facts_[i].minor / 10.0;
+    if (capability >= policy_.min_compute_capability - 1e-9) usable.push_back(static_cast<DeviceId>(i));
+  }
+  return usable;
+}
+
+absl::Status Gpus::CheckLoadLimit(DeviceId device, std::string_view instance) {
+  const auto limit = policy_.load_limits.find(device);
+  if (limit == policy_.load_limits.end()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Memory memory, MemoryInfo(device));
+  const std::uint64_t used = memory.total - memory.free;
+  if (static_cast<double>(used) <= limit->second * static_cast<double>(memory.total)) return absl::OkStatus();
+  return absl::UnavailableError(
+      fmt::format("can not create model '{}': memory limit set for GPU {} has exceeded, model loading is rejected. "
+                  "({} of {} bytes are in use, --model-load-gpu-limit allows {})",
+                  instance, device, used, memory.total, limit->second));
+}
+
 absl::StatusOr<Scope::Handle> Gpus::Take(Scope& scope, ResourceKind kind, DeviceId device, std::uint64_t bytes,
                                          std::string_view site, absl::FunctionRef<absl::Status()> create,
                                          std::function<absl::Status()> release) {

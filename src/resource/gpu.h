@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -51,6 +53,11 @@ struct GpuGraph {
   cuda::GraphExec exec = nullptr;
   Scope::Handle handle = nullptr;
 };
+// What an operator allows models on GPUs.
+struct GpuPolicy {
+  double min_compute_capability = 0;       // GPUs below are left alone; 7.5 is major 7, minor 5
+  std::map<DeviceId, double> load_limits;  // the part of a GPU's memory, 0 to 1, beyond which no load may end
+};
 enum class StreamPriority : std::uint8_t { kDefault, kMax, kMin };
 
 // The GPUs of this process: the driver's library and, from the first use of each device on, its primary context, all
@@ -73,6 +80,12 @@ class Gpus {
   Gpus& operator=(const Gpus&) = delete;
 
   const std::vector<GpuFacts>& devices() const { return facts_; }
+  // Before the first load.
+  void SetPolicy(GpuPolicy policy) { policy_ = std::move(policy); }
+  // The GPUs that models may use, by policy.
+  std::vector<DeviceId> Usable() const;
+  // UNAVAILABLE, in Triton's words, when more of the device is in use, by whomever, than its load limit allows.
+  absl::Status CheckLoadLimit(DeviceId device, std::string_view instance);
   int driver_version() const { return driver_version_; }  // 13000 for CUDA 13.0
   // For the calls that take nothing (copies, records, launches). Use(device) comes first on each thread.
   const cuda::Api& api() const { return api_; }
@@ -138,6 +151,7 @@ class Gpus {
   Scope& resident_;
   const cuda::Api api_;
   int driver_version_ = 0;
+  GpuPolicy policy_;
   std::vector<GpuFacts> facts_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::atomic<std::uint64_t> acquisitions_{0};

@@ -73,6 +73,37 @@ TEST_F(GpusTest, ABudgetIsAHardLimit) {
   EXPECT_TRUE(gpus_->Allocate(scope, 0, 500, "less").ok());
 }
 
+TEST_F(GpusTest, ALoadLimitCountsWhatIsInUseByWhomever) {
+  const auto memory = gpus_->MemoryInfo(0);
+  ASSERT_TRUE(memory.ok());
+  const auto fraction = [&](std::uint64_t more) {
+    return static_cast<double>(memory->total - memory->free + more) / static_cast<double>(memory->total);
+  };
+  EXPECT_TRUE(gpus_->CheckLoadLimit(0, "m_0").ok()) << "there is none";
+  gpus_->SetPolicy({.min_compute_capability = 0, .load_limits = {{0, fraction(64 << 20)}}});
+  EXPECT_TRUE(gpus_->CheckLoadLimit(0, "m_0").ok());
+  {
+    Scope somebody(ledger_, platform_, "somebody");
+    ASSERT_TRUE(gpus_->Allocate(somebody, 0, 128 << 20, "weights").ok());
+    const absl::Status status = gpus_->CheckLoadLimit(0, "m_0");
+    EXPECT_TRUE(absl::IsUnavailable(status));
+    EXPECT_THAT(std::string(MessageOf(status)),
+                HasSubstr("can not create model 'm_0': memory limit set for GPU 0 has exceeded, model loading is "
+                          "rejected."));
+  }
+  EXPECT_TRUE(gpus_->CheckLoadLimit(0, "m_0").ok());
+}
+
+TEST_F(GpusTest, GpusBelowTheWantedCapabilityAreNotUsable) {
+  const GpuFacts& gpu = gpus_->devices()[0];
+  const double capability = gpu.major + gpu.minor / 10.0;
+  EXPECT_EQ(gpus_->Usable().size(), gpus_->devices().size());
+  gpus_->SetPolicy({.min_compute_capability = capability, .load_limits = {}});
+  EXPECT_EQ(gpus_->Usable().size(), gpus_->devices().size());
+  gpus_->SetPolicy({.min_compute_capability = capability + 0.1, .load_limits = {}});
+  EXPECT_TRUE(gpus_->Usable().empty());
+}
+
 TEST_F(GpusTest, AFullDeviceIsToldWithItsFigures) {
   Scope scope(ledger_, platform_, "model/m/1");
   FakeGpuFail("cuMemAlloc_v2", 0, 1, 2);

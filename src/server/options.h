@@ -21,6 +21,7 @@
 #include "observe/latency_distributions.h"
 #include "observe/tracer.h"
 #include "protocol/json_reader.h"
+#include "resource/gpu.h"
 #include "resource/ledger.h"
 
 namespace tidemark {
@@ -95,6 +96,7 @@ struct ServerOptions {
   Tracer::Options trace;
 
   std::uint64_t host_memory_limit = 0;                  // ours; 0: none
+  GpuPolicy gpu_policy;                                 // --min-supported-compute-capability, --model-load-gpu-limit
   std::map<DeviceId, std::uint64_t> memory_limits;      // ours: budgets of devices (kHost, too)
   std::filesystem::path cuda_library = "libcuda.so.1";  // ours; "none": no GPU is looked for
   std::uint64_t request_memory_limit = 8ULL << 30;      // ours: bytes of requests and answers at one time

@@ -31,6 +31,26 @@ absl::Status SetCacheBytes(const std::string& text, ServerOptions& options) {
   return absl::OkStatus();
 }
 
+// <device>:<fraction>
+absl::Status AddGpuLimit(const std::string& text, ServerOptions& options) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("--model-load-gpu-limit option format is '<device id>:<fraction>'. Got {}", text));
+  }
+  constexpr double kAny = std::numeric_limits<double>::max();
+  ASSIGN_OR_RETURN(const int device, ParseNumber<int>(text.substr(0, colon), std::numeric_limits<int>::min(),
+                                                      std::numeric_limits<int>::max()));
+  ASSIGN_OR_RETURN(const double fraction, ParseNumber<double>(text.substr(colon + 1), -kAny, kAny));
+  if (device < 0) return absl::InvalidArgumentError(fmt::format("expects device ID >= 0, got {}", device));
+  if (!(fraction >= 0 && fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("expects limit fraction to be in range [0.0, 1.0], got {}", fraction));
+  }
+  options.gpu_policy.load_limits[device] = fraction;
+  return absl::OkStatus();
+}
+
 absl::Status SetRateLimit(const std::string& text, ServerOptions& options) {
   if (text != "off" && text != "execution_count") {
     return absl::InvalidArgumentError(
@@ -110,6 +130,11 @@ std::vector<OptionRow> ExecutionOptions() {
        "off, or execution_count: instances execute only while they hold the resources that their "
        "instance_group.rate_limiter asks for",
        SetRateLimit},
+      {"model-load-gpu-limit", "DEVICE:FRACTION",
+       "a load that ends with more of the GPU's memory in use, 0.0 to 1.0, is refused; may be repeated", AddGpuLimit},
+      {"min-supported-compute-capability", "NUMBER", "GPUs below are not used (0.0: none is too old)",
+       SetNumber<double>(
+           0, 1000, [](auto& o) -> auto& { return o.gpu_policy.min_compute_capability; })},
       {"rate-limit-resource", "NAME:COUNT[:DEVICE]", "how much there is of a resource; may be repeated", AddRateLimit},
   };
 }

@@ -221,5 +221,18 @@ TEST(OptionsTest, ResourcesHaveANameACountAndPerhapsADevice) {
   }
 }
 
+TEST(OptionsTest, GpusMayBeLimited) {
+  const auto options =
+      Parse({"--model-load-gpu-limit=0:0.4", "--model-load-gpu-limit=1:1", "--min-supported-compute-capability=7.5"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->gpu_policy.load_limits, (std::map<DeviceId, double>{{0, 0.4}, {1, 1.0}}));
+  EXPECT_EQ(options->gpu_policy.min_compute_capability, 7.5);
+  EXPECT_NE(Error({"--model-load-gpu-limit=-1:0.4"}).find("expects device ID >= 0, got -1"), std::string::npos);
+  EXPECT_NE(Error({"--model-load-gpu-limit=0:-0.4"}).find("expects limit fraction to be in range [0.0, 1.0], got -0.4"),
+            std::string::npos);
+  EXPECT_NE(Error({"--model-load-gpu-limit=0:nan"}).find("expects limit fraction"), std::string::npos);
+  EXPECT_NE(Error({"--model-load-gpu-limit=0.4"}).find("option format is '<device id>:<fraction>'"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -20,8 +20,6 @@ std::vector<OptionRow> OptionsWithoutEffect() {
       {"pinned-memory-pool-byte-size", "pinned memory is taken by the engines as they need it, through the ledger"},
       {"cuda-memory-pool-byte-size", kGpuPool},
       {"cuda-virtual-address-size", kGpuPool},
-      {"min-supported-compute-capability", "engines say themselves which GPUs they support"},
-      {"model-load-gpu-limit", "--memory-limit is checked before a load and holds during it"},
       {"buffer-manager-thread-count", "tensors are copied where they are used, by the thread that uses them"},
       {"host-policy", "threads and memory are placed by the kernel"},
       {"backend-directory", "backends are part of this server; their engines' libraries: see --engine-directory"},

@@ -115,6 +115,7 @@ void Server::OpenGpus() {
   absl::StatusOr<std::unique_ptr<Gpus>> gpus = Gpus::Open(*gpu_scope_, options_.cuda_library);
   if (gpus.ok()) {
     gpus_ = *std::move(gpus);
+    gpus_->SetPolicy(options_.gpu_policy);
     LOG_INFO("{} GPUs, CUDA {}.{}", gpus_->devices().size(), gpus_->driver_version() / 1000,
              gpus_->driver_version() % 1000 / 10);
     return;

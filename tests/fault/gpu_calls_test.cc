@@ -133,6 +133,24 @@ TEST_P(GpuCalls, OutOfMemoryOfTheDeviceRefusesALoadAndSparesTheNeighbour) {
   ExpectNothing();
 }
 
+TEST_P(GpuCalls, ALoadBeyondTheGpusLimitLeavesNothing) {
+  core_->gpus->SetPolicy({.min_compute_capability = 0, .load_limits = {{0, 0.0}}});
+  const absl::Status status = core_->Load("m");
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(MessageOf(status)), ::testing::HasSubstr("memory limit set for GPU 0 has exceeded"));
+  ExpectNothing();
+  core_->gpus->SetPolicy({.min_compute_capability = 0, .load_limits = {{0, 1.0}}});
+  EXPECT_TRUE(core_->Load("m").ok());
+  EXPECT_TRUE(core_->Unload("m").ok());
+}
+
+TEST_P(GpuCalls, AGpuOfTooLowACapabilityIsNotThere) {
+  core_->gpus->SetPolicy({.min_compute_capability = 900, .load_limits = {}});
+  const absl::Status status = core_->Load("m");
+  EXPECT_THAT(std::string(MessageOf(status)), ::testing::HasSubstr("no GPUs are available"));
+  ExpectNothing();
+}
+
 INSTANTIATE_TEST_SUITE_P(All, GpuCalls, ::testing::ValuesIn(GpuEngines()),
                          [](const auto& test) { return test.param.name; });
 
