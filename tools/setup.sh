@@ -139,7 +139,7 @@ install_python() {
   say "making the Python environment .venv (client libraries and real models for tests and demo)"
   rm -rf .venv; python3 -m venv .venv
   .venv/bin/pip install -q --disable-pip-version-check -r tests/clients/requirements.txt
-  # These two ship the models that are served, but ask for frameworks of gigabytes that are not needed for that.
+  # They ask for frameworks of gigabytes that are not needed for what is used of them.
   .venv/bin/pip install -q --disable-pip-version-check --no-deps -r tests/clients/requirements-nodeps.txt
   printf '%s' "$stamp" > .venv/.stamp
 }
