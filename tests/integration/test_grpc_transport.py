@@ -1,6 +1,7 @@
 """gRPC's transport options, from the command line to the wire: keep-alive, connection age, message sizes, deadlines."""
 
 import pathlib
+import select
 import struct
 import sys
 
@@ -13,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "clients"))
 import tritonclient.grpc as triton  # noqa: E402
 from served import Served, make_model, sample, test_program  # noqa: E402
 from test_grpc_floods import (  # noqa: E402
-    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, IDENTITY, PING, STREAM, Client, frame, head, live)
+    ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, IDENTITY, PING, SETTINGS, STREAM, Client, frame, head, live)
 from tritonclient.grpc import service_pb2, service_pb2_grpc  # noqa: E402
 
 REPEAT = """backend: "repeat" model_transaction_policy { decoupled: true }
@@ -22,6 +23,7 @@ input { name: "IN" data_type: TYPE_INT32 dims: -1 } input { name: "DELAY" data_t
 input { name: "WAIT" data_type: TYPE_UINT32 dims: 1 }
 output { name: "OUT" data_type: TYPE_INT32 dims: 1 } output { name: "IDX" data_type: TYPE_UINT32 dims: 1 }"""
 HOUR_MS = 3_600_000
+MAX_CONCURRENT_STREAMS = 3  # in SETTINGS
 
 
 @pytest.fixture
@@ -68,6 +70,53 @@ def test_strikes_can_be_switched_off(start):
         assert kind != GOAWAY
         if kind == PING and payload == struct.pack(">Q", 99):
             break
+
+
+def settings_of(client):
+    """The server's first SETTINGS, by number."""
+    for kind, flags, _, payload in client.frames():
+        if kind == SETTINGS and not flags & ACK:
+            return {key: value for key, value in struct.iter_unpack(">HI", payload)}
+
+
+def ping_and_wait(client, count):
+    """Sends a PING each time that the one before was answered and two milliseconds have brought nothing more; False once
+    the server has said that it goes."""
+    for number in range(count):
+        client.send(frame(PING, 0, 0, struct.pack(">Q", number)))
+        for kind, flags, _, payload in client.frames():
+            if kind == GOAWAY:
+                return False
+            if kind == PING and flags & ACK and payload == struct.pack(">Q", number):
+                break
+        else:
+            return False
+        select.select([client.socket], [], [], 0.002)
+    return True
+
+
+def test_pings_as_often_as_the_option_says_get_no_strikes(start):
+    """And with an hour as the interval the same client is told to go."""
+    pings = ("--grpc-keepalive-permit-without-calls=true", "--grpc-http2-min-recv-ping-interval-without-data={}")
+    assert ping_and_wait(Client(start(pings[0], pings[1].format(1))), 20)
+    assert not ping_and_wait(Client(start(pings[0], pings[1].format(HOUR_MS))), 20)
+
+
+def test_limits_of_messages_and_of_calls_are_the_options(start):
+    server = start("--grpc-max-message-size=4096", "--grpc-max-concurrent-streams=7")
+    assert settings_of(Client(server))[MAX_CONCURRENT_STREAMS] == 7
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for size, compression in ((4000, grpc.Compression.NoCompression), (4096, grpc.Compression.NoCompression),
+                                  (100_000, grpc.Compression.Gzip)):
+            request = service_pb2.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(size)])
+            request.inputs.add(name="INPUT0", datatype="UINT8", shape=[size])
+            if size == 4000:
+                assert stub.ModelInfer(request).raw_output_contents[0] == bytes(size)
+                continue
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.ModelInfer(request, compression=compression)
+            assert refused.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED, refused.value
 
 
 def test_old_connections_are_drained_and_cut_after_their_grace(start):
@@ -137,6 +186,29 @@ def test_deadline_ends_a_request_that_waits_in_the_queue(start):
     metrics = server.metrics()
     assert sample(metrics, "nv_inference_request_failure", model="repeat", reason="CANCELED") >= 1  # on a slow machine "late" may not have come in time
     assert sample(metrics, "nv_inference_request_success", model="repeat") == 1  # "next": nothing that was late was executed
+
+
+def test_requests_say_how_urgent_they_are_and_how_long_they_wait(start):
+    """The parameters `priority` and `timeout` of a request, as the queue of its model lets them count."""
+    queue = """dynamic_batching { priority_levels: 2 default_priority_level: 2 default_queue_policy {
+        default_timeout_microseconds: 3600000000 allow_timeout_override: true } }"""
+    config = REPEAT.replace("dynamic_batching { default_queue_policy { max_queue_size: 1 } }", queue)
+    assert config != REPEAT
+    server = start(program=test_program(), models=[("repeat", config)])
+    with grpc.insecure_channel(server.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        holder = stub.ModelStreamInfer(iter([repeat([1, 2], [0, HOUR_MS], "holder")]))
+        assert next(holder).infer_response.id == "holder"
+        hasty = repeat([3], [0], "hasty")
+        hasty.parameters["timeout"].int64_param = 1000
+        (expired,) = stub.ModelStreamInfer(iter([hasty]))
+        assert expired.error_message == "Request timeout expired", expired
+        ordinary, urgent = repeat([4], [0], "ordinary"), repeat([5], [0], "urgent")
+        urgent.parameters["priority"].int64_param = 1
+        answers = stub.ModelStreamInfer(iter([ordinary, urgent]))
+        await_pending(server, 2)
+        holder.cancel()
+        assert [answer.infer_response.id for answer in answers] == ["urgent", "ordinary"]
 
 
 def test_refused_by_a_full_queue_looks_as_before_an_execution(start):
