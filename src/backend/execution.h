@@ -81,6 +81,11 @@ struct Execution {
 
   // Filled by the instance.
   absl::Status status;
+  // The request is not done: it is to run once more, beside whatever waits by then. The states that this execution made
+  // are what the next one gets; outputs that stand unsent are a response of a decoupled model, and dropped for others,
+  // which are answered by the execution that does not ask for another. Only for a model with `iterative_sequence`, where
+  // every request is a sequence of executions; others fail. Of no effect with an error.
+  bool reschedule = false;
   std::int64_t infer_start_nanos = 0;  // inputs are ready, the engine starts; 0 = not measured
   std::int64_t infer_end_nanos = 0;    // the engine has ended, outputs are being written
 };

@@ -40,6 +40,23 @@ std::size_t InputBytes(const ScheduledRequest& scheduled) {
   return bytes;
 }
 
+// The request goes back into the queue: what this execution took is remembered.
+void PutBy(RequestTimes& times, PhaseTimes& spent) {
+  spent.queue += times.compute_start - times.queued;
+  spent.input += times.infer_start - times.compute_start;
+  spent.infer += times.infer_end - times.infer_start;
+  spent.output += times.compute_end - times.infer_end;
+  times.queued = times.compute_end;
+}
+
+// After the last execution of several: the phases of all of them, as if they had been one that ended when the last did.
+void AddSpent(const PhaseTimes& spent, RequestTimes& times) {
+  times.infer_end -= spent.output;
+  times.infer_start -= spent.output + spent.infer;
+  times.compute_start -= spent.output + spent.infer + spent.input;
+  times.queued -= spent.output + spent.infer + spent.input + spent.queue;
+}
+
 }  // namespace
 
 std::size_t ExecutionTimes::BucketOf(std::size_t bytes) {
@@ -171,7 +188,13 @@ InstanceScheduler::Instance* InstanceScheduler::TakeIdle() {
   return instance;
 }
 
-void InstanceScheduler::Release(Instance& instance, DroppedRequests& dropped) {
+void InstanceScheduler::Release(Instance& instance, Batch& batch, DroppedRequests& dropped) {
+  for (ScheduledRequest& scheduled : batch) {
+    if (!std::exchange(scheduled.again, false)) continue;
+    sweep_asked_ = sweep_asked_ || Cancelled(*scheduled.request);  // its callback came too early to find it
+    statistics_->AddPending(1);
+    queue_->Requeue(instance.number, scheduled);
+  }
   if (sequences_ != nullptr) queue_->Done(instance.number, NowNanos());
   if (!queue_->empty()) instance.assigned = queue_->Take(instance.number, NowNanos(), dropped);
   if (instance.assigned.empty()) {
@@ -287,10 +310,11 @@ void InstanceScheduler::RunHere(Instance& instance, Batch batch) {
   Run(instance, batch);
   {
     absl::MutexLock lock(&mutex_);
-    Release(instance, dropped);
+    Release(instance, batch, dropped);
   }
   AnswerDropped(dropped);
-  // Last: the answer may let the last request out of the gate, and then this scheduler is gone at any moment.
+  // Last: the answer may let the last request out of the gate, and then this scheduler is gone at any moment. Without one,
+  // because all requests run again, it may be gone already.
   AnswerAll(batch);
 }
 
@@ -310,7 +334,7 @@ void InstanceScheduler::ThreadMain(Instance& instance) {
     bool more = false;
     {
       absl::MutexLock lock(&mutex_);
-      Release(instance, dropped);
+      Release(instance, batch, dropped);
       more = !instance.assigned.empty();
     }
     if (instance.turn != nullptr) instance.turn->End(more);
@@ -383,7 +407,7 @@ std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
     request.times.compute_start = start;
     Part& part = parts.emplace_back(
         Part{&scheduled, ResponseSink(info_, request, buffers_, scheduled.is_null ? nullptr : statistics_), {}});
-    part.sink.Begin(start);
+    part.sink.Begin(start, scheduled.responses);
     if (scheduled.state != nullptr) part.sink.KeepStates(sequences_.get(), scheduled.state.get());
     part.execution.inputs = scheduled.tensors;
     part.execution.outputs = &part.sink;
@@ -398,15 +422,30 @@ std::int64_t InstanceScheduler::Execute(Instance& instance, Batch& batch) {
   if (executions.empty()) return 0;
   instance.backend->Execute({executions.data(), executions.size()});
   const std::int64_t end = NowNanos();
-  for (Part& part : parts) {
-    InferenceRequest& request = *part.scheduled->request;
-    const Execution& execution = part.execution;
-    request.times.compute_end = end;
-    request.times.infer_start = execution.infer_start_nanos != 0 ? execution.infer_start_nanos : start;
-    request.times.infer_end = execution.infer_end_nanos != 0 ? execution.infer_end_nanos : end;
-    request.response.status = part.sink.Finish(execution.status);
-  }
+  for (Part& part : parts) Conclude(*part.scheduled, part.sink, part.execution, start, end);
   return inferences;
+}
+
+void InstanceScheduler::Conclude(ScheduledRequest& scheduled, ResponseSink& sink, const Execution& execution,
+                                 std::int64_t start, std::int64_t end) const {
+  InferenceRequest& request = *scheduled.request;
+  request.times.compute_end = end;
+  request.times.infer_start = execution.infer_start_nanos != 0 ? execution.infer_start_nanos : start;
+  request.times.infer_end = execution.infer_end_nanos != 0 ? execution.infer_end_nanos : end;
+  absl::Status status = execution.status;
+  const bool again = execution.reschedule && status.ok() && !scheduled.is_null;
+  if (again) status = CheckAgain(request, end);
+  request.response.status = sink.Finish(status, again);
+  scheduled.again = again && request.response.status.ok();
+  scheduled.responses = sink.responses();
+}
+
+absl::Status InstanceScheduler::CheckAgain(const InferenceRequest& request, std::int64_t now) const {
+  if (info_.config().sequence_batching().iterative_sequence()) return CheckWanted(request, now);
+  return absl::InternalError(
+      fmt::format("Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, but the model '{}' does not set "
+                  "'iterative_sequence' in its 'sequence_batching'",
+                  info_.name()));
 }
 
 void InstanceScheduler::Run(Instance& instance, Batch& batch) {
@@ -430,6 +469,12 @@ void InstanceScheduler::Run(Instance& instance, Batch& batch) {
       statistics_->RecordExecution(request.times, static_cast<std::uint64_t>(inferences));
       times_.Record(bytes, request.times.compute_end - request.times.compute_start);
     }
+    if (scheduled.again) {
+      PutBy(request.times, scheduled.spent);
+      WatchCancel(scheduled);
+      continue;
+    }
+    AddSpent(scheduled.spent, request.times);
     statistics_->RecordSuccess(request.times, static_cast<std::uint64_t>(scheduled.batch));
     if (!info_.decoupled()) statistics_->RecordFirstResponse(request.times.compute_end - request.times.received);
   }
@@ -450,7 +495,7 @@ void InstanceScheduler::AnswerUnexecuted(std::unique_ptr<InferenceRequest> reque
 
 void InstanceScheduler::AnswerAll(Batch& batch) {
   for (ScheduledRequest& scheduled : batch) {
-    if (!scheduled.is_null) Answer(scheduled);
+    if (!scheduled.is_null && scheduled.request != nullptr) Answer(scheduled);
   }
 }
 

@@ -25,6 +25,8 @@
 
 namespace tidemark {
 
+class ResponseSink;
+
 // What the scheduler expects an execution to take, learned from those before it, apart for each order of magnitude of
 // input bytes. Lock-free; approximate under races.
 class ExecutionTimes {
@@ -100,17 +102,24 @@ class InstanceScheduler final : public Scheduler {
   // Gives idle instances what the queue has for them; the first one's to `here` unless that is null.
   void Dispatch(std::int64_t now, DroppedRequests& dropped, Instance** instance, Batch* here)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The instance takes what comes next, or becomes idle.
-  void Release(Instance& instance, DroppedRequests& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The instance has run the batch: what is to run again goes back into the queue, and out of the batch. The instance
+  // takes what comes next, or becomes idle.
+  void Release(Instance& instance, Batch& batch, DroppedRequests& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UpdateTimer() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Instance* TakeIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // Copies inputs that lie on another GPU than the instance's to the host.
   absl::Status FetchInputs(const Instance& instance, ScheduledRequest& scheduled);
-  // Executes, fills the responses and counts them; the instance is held by the caller.
+  // Executes, fills the responses and counts them; the instance is held by the caller. What has asked for another
+  // execution is marked and watched as what waits in the queue is.
   void Run(Instance& instance, Batch& batch);
+  // Whether the request runs again after an execution that asked for it; an error when it may or need not.
+  absl::Status CheckAgain(const InferenceRequest& request, std::int64_t now) const;
   // The inferences that were executed; 0 when all requests had been cancelled.
   std::int64_t Execute(Instance& instance, Batch& batch);
+  // What an execution from `start` to `end` has made of one of its requests.
+  void Conclude(ScheduledRequest& scheduled, ResponseSink& sink, const Execution& execution, std::int64_t start,
+                std::int64_t end) const;
   void RunHere(Instance& instance, Batch batch);
 
   // So that a cancelled request leaves the queue before its turn comes.

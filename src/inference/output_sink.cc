@@ -180,10 +180,10 @@ absl::Status ResponseSink::Send() {
   return absl::OkStatus();
 }
 
-absl::Status ResponseSink::Finish(const absl::Status& status) {
-  if (states_ == nullptr) return FinishResponse(status);
+absl::Status ResponseSink::Finish(const absl::Status& status, bool again) {
+  if (states_ == nullptr) return FinishResponse(status, again);
   absl::Status finished = info_.decoupled() || !status.ok() ? status : CopyStates();
-  finished = FinishResponse(finished);
+  finished = FinishResponse(finished, again);
   if (finished.ok()) {
     states_->Commit();
   } else {
@@ -192,7 +192,11 @@ absl::Status ResponseSink::Finish(const absl::Status& status) {
   return finished;
 }
 
-absl::Status ResponseSink::FinishResponse(const absl::Status& status) {
+absl::Status ResponseSink::FinishResponse(const absl::Status& status, bool again) {
+  if (again && status.ok() && (!info_.decoupled() || request_.response.outputs.empty())) {
+    request_.response.outputs.clear();
+    return absl::OkStatus();
+  }
   if (!info_.decoupled()) return status.ok() ? PutInOrder(true) : status;
   absl::Status ended = status;
   if (ended.ok() && !request_.response.outputs.empty()) {

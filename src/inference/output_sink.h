@@ -35,12 +35,19 @@ class ResponseSink : public OutputSink {
     states_ = states;
   }
 
-  // When the execution begins: where the times of the first response start.
-  void Begin(std::int64_t now) { start_ = now; }
+  // When the execution begins: where the times of the first response start. Earlier ones of the same request sent
+  // `responses`.
+  void Begin(std::int64_t now, std::uint64_t responses = 0) {
+    start_ = now;
+    responses_ = responses;
+  }
 
   // After an execution that ended with `status`: puts the outputs in order, or sends the last response of a decoupled
-  // model. The request's status: INTERNAL when a wanted output was not made.
-  absl::Status Finish(const absl::Status& status);
+  // model. The request's status: INTERNAL when a wanted output was not made. `again`: the request runs once more, and is
+  // answered by an execution to come; what this one has made but the states is dropped where it was not sent.
+  absl::Status Finish(const absl::Status& status, bool again = false);
+
+  std::uint64_t responses() const { return responses_; }
 
  private:
   Shape ClientShape(const TensorInfo& info, std::span<const std::int64_t> shape) const;
@@ -48,7 +55,7 @@ class ResponseSink : public OutputSink {
   const RequestedOutput* Asked(std::string_view name) const;
   bool WritesInto(std::span<const std::byte> memory, DeviceId device, DeviceId engine) const;
   absl::Status FillRegions();
-  absl::Status FinishResponse(const absl::Status& status);
+  absl::Status FinishResponse(const absl::Status& status, bool again);
   // Sorts the outputs as the client named them; `complete`: all of them must be there.
   absl::Status PutInOrder(bool complete);
   bool ClientWants(std::size_t index) const;
@@ -66,7 +73,7 @@ class ResponseSink : public OutputSink {
   ModelStatistics* const statistics_;
   const SequenceTensors* tensors_ = nullptr;  // null: no states
   SequenceState* states_ = nullptr;
-  std::uint64_t responses_ = 0;    // sent ones
+  std::uint64_t responses_ = 0;    // sent ones, by earlier executions as well
   std::int64_t start_ = 0;         // the response before the current one was sent, or the execution began
   std::int64_t output_start_ = 0;  // the current one's first output was asked for; 0 = it had none yet
 };

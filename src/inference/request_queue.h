@@ -35,6 +35,9 @@ class RequestQueue {
   // to `dropped`.
   virtual Batch Take(std::size_t instance, std::int64_t now, DroppedRequests& dropped) = 0;
 
+  // Takes back a request of what the instance took last, which runs again (Execution::reschedule). Before Done.
+  virtual void Requeue(std::size_t /*instance*/, ScheduledRequest& /*scheduled*/) {}
+
   // The instance has ended what it took last.
   virtual void Done(std::size_t /*instance*/, std::int64_t /*now*/) {}
 

@@ -15,6 +15,14 @@ namespace tidemark {
 class ModelStatistics;
 struct SequenceState;
 
+// Where the time of a request's executions went, in nanoseconds.
+struct PhaseTimes {
+  std::int64_t queue = 0;
+  std::int64_t input = 0;
+  std::int64_t infer = 0;
+  std::int64_t output = 0;
+};
+
 // A checked request on its way to an instance.
 struct ScheduledRequest {
   std::unique_ptr<InferenceRequest> request;
@@ -25,6 +33,10 @@ struct ScheduledRequest {
   std::string controls;                  // memory of the control tensors
   std::uint64_t place = 0;               // in the order of the answers, where the model keeps one
   std::uint64_t cancel_id = 0;  // what the scheduler has registered with the request's cancel flag; 0 = nothing
+  // Of an iterative sequence:
+  bool again = false;           // its execution has asked for another
+  std::uint64_t responses = 0;  // that earlier executions sent
+  PhaseTimes spent;             // in earlier executions
 };
 
 // Turns requests into executions. Owns the instances; made with them, gives them back in its destructor, newest first,

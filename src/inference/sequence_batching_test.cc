@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,16 @@ class SequenceQueueTest : public testing::Test {
       names.push_back(scheduled.is_null ? "-" : scheduled.request->id);
     }
     return names;
+  }
+  // The execution of what was taken ends; these of its requests run again.
+  void End(const std::set<std::string>& again, std::size_t instance = 0) {
+    now_ += 1;
+    for (ScheduledRequest& scheduled : batch_) {
+      if (scheduled.is_null || !again.contains(scheduled.request->id)) continue;
+      scheduled.request->times.queued = now_;
+      queue_->Requeue(instance, scheduled);
+    }
+    queue_->Done(instance, now_);
   }
   void Sweep() {
     DroppedRequests dropped;
@@ -259,6 +270,87 @@ TEST_F(SequenceQueueTest, OldestTakesOneRequestOfEachSequenceInOrderOfArrival) {
   EXPECT_THAT(Run(), ElementsAre("a1", "b1"));
   EXPECT_THAT(Run(), ElementsAre("a2", "c1"));
   EXPECT_THAT(Run(), ElementsAre("d1")) << "a candidate since the first one ended";
+}
+
+TEST_F(SequenceQueueTest, IterativeRequestKeepsItsRowBesideLaterOnes) {
+  Make(2, std::string("iterative_sequence: true ") + kControls);
+  PushOk(std::uint64_t{0}, "long");
+  PushOk(std::uint64_t{0}, "short");
+  PushOk(std::uint64_t{0}, "late");
+  EXPECT_THAT(Take(), ElementsAre("long", "short"));
+  EXPECT_EQ(Control<std::int32_t>(0, 0), 1) << "START";
+  EXPECT_EQ(Control<std::uint32_t>(0, 3), 1u);
+  EXPECT_EQ(Control<std::uint32_t>(1, 3), 2u) << "a sequence of its own";
+  const SequenceState* state = batch_[0].state.get();
+  End({"long"});
+  EXPECT_THAT(Take(), ElementsAre("long", "late"));
+  EXPECT_EQ(Control<std::int32_t>(0, 0), 0);
+  EXPECT_EQ(Control<std::uint8_t>(0, 1), 0) << "END";
+  EXPECT_EQ(Control<std::uint32_t>(0, 3), 1u);
+  EXPECT_EQ(Control<std::int32_t>(1, 0), 1);
+  EXPECT_EQ(batch_[0].tensors.size(), 5u) << "one input, four controls, none twice";
+  EXPECT_EQ(batch_[0].state.get(), state);
+  End({"long", "late"});
+  EXPECT_FALSE(queue_->empty());
+  EXPECT_THAT(Take(), ElementsAre("long", "late"));
+  End({});
+  EXPECT_TRUE(queue_->empty());
+  PushOk(std::uint64_t{0}, "next");
+  EXPECT_THAT(Run(), ElementsAre("next")) << "in the first row: it is free";
+}
+
+TEST_F(SequenceQueueTest, IterativeRequestsTakeTurnsWithTheOldestStrategy) {
+  Make(1, "iterative_sequence: true oldest { max_candidate_sequences: 2 }");
+  PushOk(std::uint64_t{0}, "long");
+  EXPECT_THAT(Take(), ElementsAre("long"));
+  PushOk(std::uint64_t{0}, "short");
+  End({"long"});
+  EXPECT_THAT(Take(), ElementsAre("short"));
+  End({"short"});
+  EXPECT_THAT(Take(), ElementsAre("long"));
+  End({"long"});
+  EXPECT_THAT(Take(), ElementsAre("short"));
+  End({});
+  EXPECT_THAT(Take(), ElementsAre("long"));
+  End({});
+  EXPECT_TRUE(queue_->empty());
+}
+
+TEST_F(SequenceQueueTest, CancelledIterativeRequestFreesItsRow) {
+  Make(1, "iterative_sequence: true");
+  PushOk(std::uint64_t{0}, "long");
+  PushOk(std::uint64_t{0}, "waits");
+  EXPECT_THAT(Take(), ElementsAre("long"));
+  End({"long"});
+  cancels_["long"]->Cancel();
+  Sweep();
+  EXPECT_THAT(dropped_, ElementsAre("long: "));
+  EXPECT_THAT(Run(), ElementsAre("waits"));
+  EXPECT_TRUE(queue_->empty());
+}
+
+TEST_F(SequenceQueueTest, RequestWithAnIdIsAnOrdinaryOneAlsoInAnIterativeModel) {
+  Make(1, std::string("iterative_sequence: true ") + kControls);
+  EXPECT_THAT(std::string(MessageOf(Push(std::uint64_t{7}, "a"))), HasSubstr("must specify the START flag"));
+  PushOk(std::uint64_t{7}, "a", "s");
+  PushOk(std::uint64_t{7}, "b", "e");
+  EXPECT_THAT(Take(), ElementsAre("a"));
+  End({"a"});
+  EXPECT_THAT(Take(), ElementsAre("a")) << "before what came behind it";
+  End({});
+  EXPECT_THAT(Take(), ElementsAre("b"));
+  EXPECT_EQ(Control<std::uint8_t>(0, 1), 1) << "END";
+  End({});
+  EXPECT_FALSE(Push(std::uint64_t{7}, "c").ok());
+  EXPECT_FALSE(Push(std::uint64_t{1}, "c").ok()) << "an id that the server gives reaches nothing";
+}
+
+TEST_F(SequenceQueueTest, GeneratedIdIsOfTheKindThatTheModelIsTold) {
+  Make(1, R"(iterative_sequence: true control_input {
+      name: "ID" control { kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING } })");
+  PushOk(std::uint64_t{0}, "a");
+  EXPECT_THAT(Take(), ElementsAre("a"));
+  EXPECT_EQ(batch_[0].request->sequence_id, (CorrelationId(std::string("1"))));
 }
 
 // A sequence model that is served.

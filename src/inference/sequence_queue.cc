@@ -36,6 +36,7 @@ SequenceQueue::SequenceQueue(const ModelInfo& info, const SequenceTensors& tenso
     : info_(info), tensors_(tensors), rules_(BatchRules::Of(info)), workers_(instances) {
   const inference::ModelSequenceBatching& config = info.config().sequence_batching();
   oldest_ = config.has_oldest();
+  iterative_ = config.iterative_sequence();
   auto slots = static_cast<std::size_t>(rules_.max_batch);
   if (oldest_) {
     const auto& strategy = config.oldest();
@@ -78,7 +79,6 @@ SequenceQueue::Sequence& SequenceQueue::Begin(const CorrelationId& id) {
   auto made = std::make_unique<Sequence>();
   made->id = id;
   Sequence& sequence = *made;
-  active_[id] = &sequence;
   const std::size_t slots = workers_.empty() ? 0 : workers_.front().slots.size();
   for (std::size_t slot = 0; slot < slots; ++slot) {
     for (Worker& worker : workers_) {
@@ -91,23 +91,36 @@ SequenceQueue::Sequence& SequenceQueue::Begin(const CorrelationId& id) {
   return sequence;
 }
 
-absl::Status SequenceQueue::Push(ScheduledRequest& scheduled, std::int64_t now) {
-  RETURN_IF_ERROR(Check(scheduled));
-  const InferenceRequest& request = *scheduled.request;
+SequenceQueue::Sequence& SequenceQueue::SequenceOf(const InferenceRequest& request) {
   const auto known = active_.find(request.sequence_id);
-  if (known != active_.end() && request.sequence_start) {
+  if (known == active_.end()) {
+    Sequence& begun = Begin(request.sequence_id);
+    active_[request.sequence_id] = &begun;
+    return begun;
+  }
+  if (request.sequence_start) {
     LOG_WARNING(
         "sequence {} for model '{}' has a conflict. The previous sequence did not end before this sequence start. "
         "Previous sequence will be terminated early.",
         IdText(request.sequence_id), info_.name());
   }
-  Sequence& sequence = known != active_.end() ? *known->second : Begin(request.sequence_id);
+  return *known->second;
+}
+
+absl::Status SequenceQueue::Push(ScheduledRequest& scheduled, std::int64_t now) {
+  InferenceRequest& request = *scheduled.request;
+  const bool alone = iterative_ && NoSequence(request.sequence_id);
+  if (alone) {
+    request.sequence_id = tensors_.MakeId(++generated_);
+    request.sequence_start = true;
+    request.sequence_end = false;
+  }
+  RETURN_IF_ERROR(Check(scheduled));
+  Sequence& sequence = alone ? Begin(request.sequence_id) : SequenceOf(request);
   sequence.last_used = now;
   if (request.timeout_us != 0) sequence.deadline = std::min(sequence.deadline, now + Nanos(request.timeout_us));
-  if (request.sequence_end) {
-    sequence.ended = true;
-    active_.erase(request.sequence_id);
-  }
+  if (alone) sequence.ended = true;
+  if (request.sequence_end) Forget(sequence);
   sequence.queue.push_back(std::move(scheduled));
   ++size_;
   return absl::OkStatus();
@@ -164,8 +177,8 @@ bool SequenceQueue::Pop(std::unique_ptr<Sequence>& slot, Batch& batch, DroppedRe
   const bool last = scheduled.request->sequence_end;
   batch.push_back(std::move(scheduled));
   sequence.running = true;
-  // The row is free as soon as its last request is on its way.
-  if (last && sequence.queue.empty() && sequence.ended) Refill(slot);
+  // The row is free as soon as its last request is on its way, unless that may come back.
+  if (last && !iterative_ && sequence.queue.empty() && sequence.ended) Refill(slot);
   return true;
 }
 
@@ -251,13 +264,26 @@ Batch SequenceQueue::TakeOldest(Worker& worker, std::int64_t now, DroppedRequest
   return batch;
 }
 
+void SequenceQueue::Requeue(std::size_t instance, ScheduledRequest& scheduled) {
+  for (const std::unique_ptr<Sequence>& slot : workers_[instance].slots) {
+    if (slot == nullptr || !slot->running || slot->state != scheduled.state) continue;
+    tensors_.Strip(scheduled);
+    scheduled.request->sequence_start = false;
+    scheduled.request->sequence_end = false;
+    slot->queue.push_front(std::move(scheduled));
+    ++size_;
+    return;
+  }
+}
+
 void SequenceQueue::Done(std::size_t instance, std::int64_t now) {
   Worker& worker = workers_[instance];
   worker.busy = false;
-  for (const std::unique_ptr<Sequence>& slot : worker.slots) {
+  for (std::unique_ptr<Sequence>& slot : worker.slots) {
     if (slot == nullptr || !slot->running) continue;
     slot->running = false;
     slot->last_used = now;
+    if (slot->ended && slot->queue.empty()) Refill(slot);
   }
 }
 

@@ -17,6 +17,9 @@ namespace tidemark {
 // first request to its last, or waits in the backlog for one. With the direct strategy a slot is a row of the batch, and
 // rows without a request are filled with null requests; with the oldest strategy the oldest requests of an instance's
 // slots form a batch. A sequence has one request in an execution at most.
+//
+// With `iterative_sequence` a request without a correlation id is a sequence of its own, which nobody else can address: it
+// keeps its slot and its state while its executions ask for another, and others run beside it or in between.
 class SequenceQueue final : public RequestQueue {
  public:
   // `info` and `tensors` outlive the queue.
@@ -25,6 +28,7 @@ class SequenceQueue final : public RequestQueue {
 
   absl::Status Push(ScheduledRequest& scheduled, std::int64_t now) override;
   Batch Take(std::size_t instance, std::int64_t now, DroppedRequests& dropped) override;
+  void Requeue(std::size_t instance, ScheduledRequest& scheduled) override;
   void Done(std::size_t instance, std::int64_t now) override;
   void Sweep(std::int64_t now, DroppedRequests& dropped) override;
   std::int64_t NextEvent(bool instance_is_idle) const override;
@@ -48,7 +52,10 @@ class SequenceQueue final : public RequestQueue {
   };
 
   absl::Status Check(const ScheduledRequest& scheduled) const;
+  // A new sequence with that id, in a slot or in the backlog.
   Sequence& Begin(const CorrelationId& id);
+  // The sequence that the request belongs to, begun where it is its first.
+  Sequence& SequenceOf(const InferenceRequest& request);
   // The requests of the sequence and itself are gone; later ones must start anew.
   void Cancel(Sequence& sequence, DroppedRequests& dropped);
   void Forget(Sequence& sequence);
@@ -66,6 +73,7 @@ class SequenceQueue final : public RequestQueue {
   const SequenceTensors& tensors_;
   BatchRules rules_;
   bool oldest_ = false;
+  bool iterative_ = false;
   float minimum_utilization_ = 0;
   std::int64_t max_idle_nanos_ = 0;
 
@@ -73,6 +81,7 @@ class SequenceQueue final : public RequestQueue {
   std::list<std::unique_ptr<Sequence>> backlog_;  // longest waiting first
   std::map<CorrelationId, Sequence*> active_;     // those that may get more requests
   std::size_t size_ = 0;                          // requests that wait
+  std::uint64_t generated_ = 0;                   // ids given to requests without
 };
 
 }  // namespace tidemark

@@ -204,6 +204,19 @@ void SequenceTensors::Append(ScheduledRequest& scheduled, std::shared_ptr<Sequen
   scheduled.state = std::move(state);
 }
 
+void SequenceTensors::Strip(ScheduledRequest& scheduled) const {
+  std::erase_if(scheduled.tensors, [&](const InputTensor& tensor) { return tensor.index >= info_.inputs().size(); });
+  scheduled.controls.clear();
+  scheduled.state.reset();
+}
+
+CorrelationId SequenceTensors::MakeId(std::uint64_t number) const {
+  const bool text = std::any_of(controls_.begin(), controls_.end(), [](const Control& control) {
+    return control.kind == Control::Kind::kCorrelation && control.data_type == DataType::kBytes;
+  });
+  return text ? CorrelationId(fmt::format("{}", number)) : CorrelationId(number);
+}
+
 absl::StatusOr<ScheduledRequest> SequenceTensors::MakeNull(const ScheduledRequest& like) const {
   ScheduledRequest null;
   null.is_null = true;

@@ -61,6 +61,12 @@ class SequenceTensors {
   // must stay as it is until the execution has begun.
   void Append(ScheduledRequest& scheduled, std::shared_ptr<SequenceState> state, bool ready) const;
 
+  // Takes away what Append has appended, so that it can be appended anew.
+  void Strip(ScheduledRequest& scheduled) const;
+
+  // The id of the server's own sequence `number`, of the kind that the model can be told.
+  CorrelationId MakeId(std::uint64_t number) const;
+
   // A request that fills a place in a batch: the inputs of `like` in shape, zeros in content, and controls that say so.
   absl::StatusOr<ScheduledRequest> MakeNull(const ScheduledRequest& like) const;
 

@@ -13,6 +13,7 @@
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
+#include "lifecycle/load_cause.h"
 #include "tests/support/core_harness.h"
 #include "tests/support/decoupled_backends.h"
 
@@ -305,6 +306,15 @@ TEST_F(EnsembleTest, MemberThatFailedIsNamedWithItsError) {
   EXPECT_THAT(LoadError("e"), HasSubstr("ensemble 'e' depends on 'b' which has no loaded version. Model 'b' loading "
                                         "failed with error: version 1 is at UNAVAILABLE state: Internal: no engine;"));
   EXPECT_EQ(core_.StateOf("a"), "1:READY;");
+}
+
+TEST_F(EnsembleTest, MemberWithoutRoomIsTheCauseThatTravelsWithTheAnswer) {
+  AddChain();
+  ASSERT_TRUE(core_.Start().ok());
+  core_.ledger.SetBudget(kHost, 1);
+  const absl::Status status = core_.Load("e");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(CauseOf(status), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(EnsembleTest, GoesWithItsMemberAndComesBackWithIt) {

@@ -9,6 +9,7 @@
 #include "absl/synchronization/barrier.h"
 #include "absl/synchronization/notification.h"
 #include "base/status.h"
+#include "lifecycle/load_cause.h"
 #include "tests/support/core_harness.h"
 #include "tests/support/process_state.h"
 
@@ -611,7 +612,10 @@ TEST(Lifecycle, ALoadWithoutRoomWaitsForAVersionOnItsWayOut) {
   ASSERT_TRUE(core.Start().ok());
   ASSERT_TRUE(core.Load("old").ok());
   core.ledger.SetBudget(kHost, core.ledger.Totals().memory.at(kHost).now + HostBytes(core) / 2);
-  EXPECT_THAT(Text(core.Load("new")), HasSubstr("of its limit of")) << "nobody is on the way out";
+  const absl::Status refused = core.Load("new");
+  EXPECT_THAT(Text(refused), HasSubstr("of its limit of")) << "nobody is on the way out";
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << "as Triton answers";
+  EXPECT_EQ(CauseOf(refused), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(core.StateOf("old"), "1:READY;");
 
   held.Send(core, "old");

@@ -21,10 +21,6 @@ namespace {
 
 // What this server, or the backend, does not schedule is refused by name instead of being served wrongly.
 absl::Status RefuseUnscheduled(const inference::ModelConfig& config, const Backend& backend) {
-  if (config.sequence_batching().iterative_sequence()) {
-    return absl::UnimplementedError(fmt::format(
-        "model '{}' sets 'iterative_sequence'; this server has no backend that reschedules requests", config.name()));
-  }
   if (backend.batches_ragged()) return absl::OkStatus();
   const auto ragged = std::find_if(config.input().begin(), config.input().end(),
                                    [](const inference::ModelInput& input) { return input.allow_ragged_batch(); });
