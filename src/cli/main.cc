@@ -9,6 +9,7 @@
 #include "cli/check_command.h"
 #include "cli/engine_command.h"
 #include "cli/serve_command.h"
+#include "platform/lock_checks.h"
 #include "platform/platform.h"
 
 namespace {
@@ -26,6 +27,9 @@ constexpr std::string_view kUsage =
 
 int main(int argc, char** argv) {
   tidemark::UseOneHeapArena();
+#ifdef NDEBUG
+  tidemark::StopCheckingLocks();
+#endif
   tidemark::DisableOnnxRuntimeTelemetry();  // must come before any thread and any environment of the engine
   const std::span<char* const> args(argv, static_cast<std::size_t>(argc));
   const std::string_view program = args.empty() ? "" : args[0];

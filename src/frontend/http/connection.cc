@@ -391,7 +391,7 @@ void HttpConnection::Dispatch() {
   in_handle_ = false;
   if (has_inline_response_) {
     has_inline_response_ = false;
-    BeginWriting(std::move(response_));
+    BeginWriting();
   } else if (state_ == State::kHandling) {
     SetAwaited(true);
   }
@@ -403,15 +403,15 @@ void HttpConnection::SetAwaited(bool awaited) {
   context_.loop->Await(awaited ? 1 : -1);
 }
 
-void HttpConnection::OnResponse(HttpResponse response) {
+void HttpConnection::OnResponse(HttpResponse&& response) {
   if (state_ != State::kHandling) return;
+  response_ = std::move(response);
   if (in_handle_) {
-    response_ = std::move(response);
     has_inline_response_ = true;
     return;
   }
   SetAwaited(false);
-  BeginWriting(std::move(response));
+  BeginWriting();
   turn_bytes_ = 0;
   turn_requests_ = kTurnRequests;  // a pipelined request gets a turn of its own: no handler runs inside another one
   Advance();
@@ -420,12 +420,19 @@ void HttpConnection::OnResponse(HttpResponse response) {
 void HttpConnection::FormatHead() {
   const int status = response_.status_;
   out_head_.clear();
-  fmt::format_to(std::back_inserter(out_head_), "HTTP/1.1 {} {}\r\n", status, ReasonPhrase(status));
+  if (status == 200) {
+    out_head_ += "HTTP/1.1 200 OK\r\n";
+  } else {
+    fmt::format_to(std::back_inserter(out_head_), "HTTP/1.1 {} {}\r\n", status, ReasonPhrase(status));
+  }
   out_head_ += response_.header_block();
   if (status != 204) {
     if (!response_.has_content_type_) out_head_ += "Content-Type: text/plain\r\n";
     if (!streaming_) {
-      fmt::format_to(std::back_inserter(out_head_), "Content-Length: {}\r\n", response_.body_bytes());
+      const fmt::format_int bytes(response_.body_bytes());
+      out_head_ += "Content-Length: ";
+      out_head_.append(bytes.data(), bytes.size());
+      out_head_ += "\r\n";
     } else if (parser_.minor_version() > 0) {
       out_head_ += "Transfer-Encoding: chunked\r\n";
     }
@@ -439,8 +446,7 @@ void HttpConnection::FormatHead() {
   if (head_only_ || status == 204) response_.parts_.clear();
 }
 
-void HttpConnection::BeginWriting(HttpResponse response) {
-  response_ = std::move(response);
+void HttpConnection::BeginWriting() {
   streaming_ = response_.streamed_;
   if (response_.close_ || context_.draining || (streaming_ && parser_.minor_version() == 0)) keep_alive_ = false;
   FormatHead();
@@ -549,7 +555,7 @@ void HttpConnection::FinishResponse() {
     exchange_->spare_ = std::move(*text);
     break;
   }
-  response_ = HttpResponse();
+  response_.Clear();
   if (exchange_ != nullptr) exchange_->request_.buffer_.Reset();
   const bool all_read = !readable_ && in_next_ == in_end_;
   if (keep_alive_ && context_.draining && all_read) return Close();
@@ -624,7 +630,8 @@ void HttpConnection::Fail(int status, std::string_view message) {
   head_only_ = false;
   streaming_ = false;
   body_.Reset();
-  BeginWriting(MakeErrorResponse(status, message, "application/json"));
+  response_ = MakeErrorResponse(status, message, "application/json");
+  BeginWriting();
 }
 
 void HttpConnection::TellDisconnect() {

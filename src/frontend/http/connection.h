@@ -51,7 +51,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   void OnEvents(std::uint32_t events) override;
 
   // The answer to the request in hand; from ResponseSender.
-  void OnResponse(HttpResponse response);
+  void OnResponse(HttpResponse&& response);
   // More of a streamed answer; from ResponseStream.
   void OnStream();
 
@@ -95,7 +95,7 @@ class HttpConnection final : public EventLoop::Handler, public ServedConnection 
   void SetAwaited(bool awaited);
   void PrepareExchange();
   void BeginWindow();
-  void BeginWriting(HttpResponse response);
+  void BeginWriting();
   void FormatHead();
   // Something of a streamed answer to write, or its end.
   enum class Streamed { kMore, kNothingNow, kEnded, kCut };

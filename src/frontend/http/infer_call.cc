@@ -21,9 +21,8 @@ HttpResponse ErrorOf(const absl::Status& status) {
 }
 
 void AddNumber(HttpResponse& response, std::string_view name, std::size_t value) {
-  char text[24];
-  const auto end = fmt::format_to(text, "{}", value);
-  response.AddHeader(name, {text, static_cast<std::size_t>(end - text)});
+  const fmt::format_int text(value);
+  response.AddHeader(name, {text.data(), text.size()});
 }
 
 // One stream over JSON and tensors.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <limits>
 
@@ -13,6 +14,20 @@ namespace tidemark {
 namespace {
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+
+constexpr std::size_t kWord = sizeof(std::uint64_t);
+
+// Lower() of eight characters at once. The upper bit of each byte of a sum tells that the byte was at least as large as
+// what the addend asks for; bytes that have that bit from the start are no letters.
+std::uint64_t LowerWord(const char* text) {
+  constexpr std::uint64_t kEach = 0x0101010101010101;
+  std::uint64_t word = 0;
+  std::memcpy(&word, text, kWord);
+  const std::uint64_t low = word & 0x7f * kEach;
+  const std::uint64_t from_a = low + (0x80 - 'A') * kEach;
+  const std::uint64_t beyond_z = low + (0x7f - 'Z') * kEach;
+  return word | (((from_a ^ beyond_z) & ~word & 0x80 * kEach) >> 2);
+}
 
 void AppendJsonString(std::string_view text, std::string* out) {
   for (const char c : text) {
@@ -52,7 +67,11 @@ void AppendJsonString(std::string_view text, std::string* out) {
 
 bool EqualsIgnoreCase(std::string_view a, std::string_view b) {
   if (a.size() != b.size()) return false;
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  std::size_t i = 0;
+  for (; i + kWord <= a.size(); i += kWord) {
+    if (LowerWord(a.data() + i) != LowerWord(b.data() + i)) return false;
+  }
+  for (; i < a.size(); ++i) {
     if (a[i] != b[i] && Lower(a[i]) != Lower(b[i])) return false;
   }
   return true;
@@ -137,16 +156,28 @@ void HttpRequest::PutHeader(std::string_view name, std::string_view value) {
 }
 
 void HttpResponse::AddHeader(std::string_view name, std::string_view value) {
-  const auto put = [this](std::string_view text) {
-    for (const char c : text) headers_.push_back(c == '\r' || c == '\n' || c == '\0' ? ' ' : c);
-  };
   if (EqualsIgnoreCase(name, "content-type")) has_content_type_ = true;
+  const std::size_t begin = headers_.size();
+  headers_.resize(begin + name.size() + value.size() + 4);
+  char* at = headers_.data() + begin;
+  const auto put = [&at](std::string_view text) {
+    for (const char c : text) *at++ = c == '\r' || c == '\n' || c == '\0' ? ' ' : c;
+  };
   put(name);
-  headers_.push_back(':');
-  headers_.push_back(' ');
+  *at++ = ':';
+  *at++ = ' ';
   put(value);
-  headers_.push_back('\r');
-  headers_.push_back('\n');
+  *at++ = '\r';
+  *at++ = '\n';
+}
+
+void HttpResponse::Clear() {
+  status_ = 200;
+  close_ = has_content_type_ = streamed_ = false;
+  body_bytes_ = 0;
+  headers_.clear();
+  parts_.clear();
+  kept_.reset();
 }
 
 void HttpResponse::SetContentType(std::string_view value) { AddHeader("Content-Type", value); }
@@ -209,7 +240,7 @@ ResponseSender::~ResponseSender() {
   Send(std::move(response));
 }
 
-void ResponseSender::Send(HttpResponse response) {
+void ResponseSender::Send(HttpResponse&& response) {
   std::shared_ptr<HttpExchange> exchange = std::move(exchange_);
   exchange_ = nullptr;
   absl::AnyInvocable<void()> callback;
@@ -222,7 +253,7 @@ void ResponseSender::Send(HttpResponse response) {
   Deliver(std::move(exchange), std::move(response));
 }
 
-void ResponseSender::Deliver(std::shared_ptr<HttpExchange> exchange, HttpResponse response) {
+void ResponseSender::Deliver(std::shared_ptr<HttpExchange> exchange, HttpResponse&& response) {
   if (exchange->mailbox_->InLoopThread()) {
     if (exchange->connection_ != nullptr) exchange->connection_->OnResponse(std::move(response));
     return;

@@ -135,6 +135,9 @@ class HttpResponse {
   friend class HttpConnection;
   friend class ResponseSender;
 
+  // As a new one.
+  void Clear();
+
   struct Part {
     std::span<const std::byte> bytes;  // unset for a string (short strings move)
     std::variant<std::monostate, std::string, Buffer, std::shared_ptr<const void>> owner;
@@ -200,7 +203,7 @@ class ResponseSender {
 
   // Answers; the sender is empty afterwards. On the connection's loop thread the response is written at once (inside
   // HttpHandler::Handle: as soon as Handle returns); from another thread it is queued to the loop. Never blocks.
-  void Send(HttpResponse response);
+  void Send(HttpResponse&& response);
 
   // Answers with a body of unknown length: `head` without a body now, the rest through the stream. The sender is empty
   // afterwards; an OnDisconnect callback stays in force until the stream ends.
@@ -227,7 +230,7 @@ class ResponseSender {
  private:
   friend class HttpConnection;
   explicit ResponseSender(std::shared_ptr<HttpExchange> exchange) : exchange_(std::move(exchange)) {}
-  static void Deliver(std::shared_ptr<HttpExchange> exchange, HttpResponse response);
+  static void Deliver(std::shared_ptr<HttpExchange> exchange, HttpResponse&& response);
 
   std::shared_ptr<HttpExchange> exchange_;  // last owner: whichever of sender and connection ends later
 };

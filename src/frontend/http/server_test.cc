@@ -723,5 +723,24 @@ TEST(HttpResponseTest, HeadersCannotBeSplit) {
   EXPECT_EQ(EqualsIgnoreCase("a[", "A{"), false);
 }
 
+// Eight characters are compared at once, the rest one by one: each byte at each place, against the words of the standard.
+TEST(HttpResponseTest, OnlyLettersHaveACase) {
+  const auto lower = [](unsigned c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; };
+  for (const std::size_t size : {1, 7, 8, 9, 16, 19}) {
+    for (std::size_t place = 0; place < size; ++place) {
+      for (unsigned a = 0; a < 256; ++a) {
+        for (const unsigned b : {a, a ^ 0x20, a ^ 0x80, a ^ 1}) {
+          std::string left(size, 'q');
+          std::string right(size, 'Q');
+          left[place] = static_cast<char>(a);
+          right[place] = static_cast<char>(b);
+          ASSERT_EQ(EqualsIgnoreCase(left, right), lower(a) == lower(b))
+              << size << ' ' << place << ' ' << a << ' ' << b;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tidemark
