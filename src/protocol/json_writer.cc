@@ -73,20 +73,59 @@ char* WriteDigits(char* out, Digits value, int count) {
   return end;
 }
 
+// The eight digits of `value` < 10^8, the first in the lowest byte. All are made at once: halves, their halves and those
+// halves' halves lie side by side in one word, and each is divided by a multiplication.
+std::uint64_t EightDigits(std::uint32_t value) {
+  std::uint64_t word = value / 10'000 | std::uint64_t{value % 10'000} << 32;
+  const std::uint64_t hundreds = word * 10'486 >> 20 & 0x0000'007f'0000'007f;
+  word = hundreds | (word - hundreds * 100) << 16;
+  const std::uint64_t tens = word * 103 >> 10 & 0x000f'000f'000f'000f;
+  word = tens | (word - tens * 10) << 8;
+  return word + 0x3030'3030'3030'3030;
+}
+
+// All digits that a float or a double can need, those of `value` in front: 9 or 17.
+template <typename Digits>
+class LeftDigits {
+ public:
+  LeftDigits(Digits value, int length) {
+    static_assert(std::endian::native == std::endian::little);
+    value *= kPowersOfTen<Digits>[static_cast<std::size_t>(1 + static_cast<int>(8 * kWords) - length)];
+    for (std::size_t i = kWords; i > 0; --i) {
+      rest_[i - 1] = EightDigits(static_cast<std::uint32_t>(value % 100'000'000));
+      value /= 100'000'000;
+    }
+    first_ = static_cast<char>('0' + value);
+  }
+  // Writes more than there is: what comes next is written over it.
+  void PutFirst(char* out) const { *out = first_; }
+  void PutRest(char* out) const { std::memcpy(out, rest_.data(), sizeof(rest_)); }
+
+ private:
+  static constexpr std::size_t kWords = sizeof(Digits) == 4 ? 1 : 2;
+  std::array<std::uint64_t, kWords> rest_;
+  char first_;
+};
+
 // `digits` * 10^`exponent` in the writer's layout, `digits` without trailing zeros.
 template <typename Digits>
 char* WriteDecimal(char* out, Digits digits, int exponent) {
   const int length = fmt::detail::count_digits(digits);
   const int point = length + exponent;  // 10^(point-1) <= value < 10^point
+  if (point > -6 && point <= 1 && exponent < 0) {
+    // What most tensors hold. 0.1 to 10 come in no order, so that nothing here hangs on which side of 1 a value is.
+    const LeftDigits<Digits> text(digits, length);
+    const bool whole = point == 1;
+    std::memcpy(out, "0.000000", 8);
+    text.PutFirst(out + (whole ? 0 : 2 - point));
+    text.PutRest(out + (whole ? 2 : 3 - point));
+    return out + (whole ? 1 : 2 - point) + length;
+  }
   if (point > 0 && exponent < 0) {
     const Digits unit = kPowersOfTen<Digits>[static_cast<std::size_t>(-exponent)];
     out = WriteDigits<Digits>(out, digits / unit, point);
     *out++ = '.';
     return WriteDigits<Digits>(out, digits % unit, -exponent);
-  }
-  if (point > -6 && point <= 0) {
-    std::memcpy(out, "0.00000", 7);
-    return WriteDigits(out + 2 - point, digits, length);
   }
   if (exponent >= 0 && point <= 21) {
     out = WriteDigits(out, digits, length);
@@ -106,10 +145,9 @@ char* WriteDecimal(char* out, Digits digits, int exponent) {
 template <typename T>
 char* WriteFloating(char* out, T value) {
   if (std::isnan(value)) return Put(out, "NaN");
-  if (std::signbit(value)) {
-    *out++ = '-';
-    value = -value;
-  }
+  *out = '-';
+  out += std::signbit(value) ? 1 : 0;
+  value = std::abs(value);
   if (std::isinf(value)) return Put(out, "Infinity");
   if (value == 0) return Put(out, "0.0");
   // Dragonbox as fmt carries it; the documented road there, format_to, takes twice as long.
