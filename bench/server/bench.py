@@ -5,6 +5,13 @@ The peer is the `tritonserver` of PyPI's nvidia-pytriton wheel (tools/setup.sh b
 carries the Python backend only, so its identity is a Python model; loads of ONNX models are compared with the bare engine
 (an onnxruntime.InferenceSession of one thread in this process). CPU is the server's own, from schedstat of all its threads;
 it tells more than latency on a machine that is shared. Rounds alternate between the servers; medians are printed.
+
+Where CPU is measured the server has core 0 and the client core 1, and neither core ever idles: a process of the lowest
+scheduling class (SCHED_IDLE) keeps each awake. A virtual machine's core that has gone to sleep makes whoever wakes it pay
+several times what a small request costs. --idle-cores measures without. Waking a client on another core that is awake
+still takes an interrupt, which leaves the virtual machine: with one connection there is one for each request, so that
+this is measured on one core, too. bench/micro/epoll_floor, which answers without
+reading, runs in the same rounds: nothing can cost less than it does on that machine.
 """
 
 import argparse
@@ -32,6 +39,42 @@ from served import Served, binary, make_model  # noqa: E402
 IDENTITY = ('backend: "{}"\ninput {{ name: "INPUT0" data_type: TYPE_FP32 dims: -1 }}\n'
             'output {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: -1 }}\n')
 
+FLOOR = binary().parent / "bench" / "epoll_floor"
+
+
+@contextlib.contextmanager
+def cores_awake(wanted=True):
+    """No core idles meanwhile, and nobody who has work for one waits for what keeps it awake."""
+    burners = []
+    try:
+        for core in range(os.cpu_count() if wanted else 0):
+            def lowest(core=core):
+                os.sched_setaffinity(0, {core})
+                os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+            burners.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], preexec_fn=lowest))
+        yield
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+
+
+class Floor:
+    """bench/micro/epoll_floor with what wrk() wants to know of a server."""
+
+    def __init__(self):
+        self.process = subprocess.Popen([FLOOR], stdout=subprocess.PIPE, text=True)
+        self.url = f"127.0.0.1:{int(self.process.stdout.readline().split()[1])}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
 def pin(pid, core):
     """All threads of a process to one core: what a request costs then does not hang on where threads wake up."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
@@ -47,8 +90,8 @@ def server_cpu_ns(pid):
     return total
 
 
-def wrk(server, path, seconds, connections, body=None, header=0):
-    """CPU µs a request, requests/s, p50 µs and p99 µs of `connections` closed loops."""
+def wrk(server, path, seconds, connections, body=None, header=0, core=1):
+    """CPU µs a request, requests/s, p50 µs and p99 µs of `connections` closed loops; the client is on `core`."""
     with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
         if body is not None:
             with tempfile.NamedTemporaryFile(delete=False) as data:
@@ -61,7 +104,7 @@ def wrk(server, path, seconds, connections, body=None, header=0):
         before = server_cpu_ns(server.process.pid)
         answer = subprocess.run(["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "-s", script.name,
                                  f"http://{server.url}{path}"], capture_output=True, text=True, check=True,
-                                preexec_fn=lambda: os.sched_setaffinity(0, {1})).stdout
+                                preexec_fn=lambda: os.sched_setaffinity(0, {core})).stdout
         cpu = server_cpu_ns(server.process.pid) - before
     if body is not None:
         os.unlink(data.name)
@@ -141,12 +184,14 @@ def median_of(rows):
     return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
 
 
-def show(title, ours, other=None, other_name="tritonserver"):
+def show(title, ours, other=None, other_name="tritonserver", floor=None):
     print(f"\n{title}")
     for key, value in ours.items():
         line = f"  {key:<10} tidemark {value:>12,.2f}"
         if other and key in other:
             line += f"   {other_name} {other[key]:>12,.2f}   ratio {value / other[key]:.3f}"
+        if floor:
+            line += f"   floor {floor[key]:>12,.2f}"
         print(line, flush=True)
 
 
@@ -166,26 +211,40 @@ def bare_session_ms(path, rounds):
     return median_of(times)
 
 
+def interleaved(servers, rounds, measure):
+    """The median of each of `servers` (None stays None), measured in turns, in the other order every other round."""
+    rows = [[] for _ in servers]
+    for turn in range(rounds):
+        order = [i for i, one in enumerate(servers) if one]
+        for i in order if turn % 2 == 0 else order[::-1]:
+            rows[i].append(measure(servers[i]))
+    return [median_of(row) if row else None for row in rows]
+
+
 def requests_part(server, peer, arguments):
     small, small_head = infer_body(256)
     large, large_head = infer_body(1 << 20)
-    for one in filter(None, (server, peer)):  # server on one core, client on the other
-        pin(one.process.pid, 0)
-    cases = [("1 KiB binary identity, 1 connection", "/v2/models/identity/infer", 1, small, small_head),
-             ("1 KiB binary identity, 16 connections", "/v2/models/identity/infer", 16, small, small_head),
-             ("4 MiB binary identity, 1 connection", "/v2/models/identity/infer", 1, large, large_head),
-             ("health, 1 connection", "/v2/health/live", 1, None, 0),
-             ("health, 16 connections", "/v2/health/live", 16, None, 0)]
-    for title, path, connections, body, head in cases:
-        rows = {id(server): [], id(peer): []}
-        for turn in range(arguments.rounds):
-            order = [server, peer] if turn % 2 == 0 else [peer, server]
-            for one in filter(None, order):
-                rows[id(one)].append(wrk(one, path, arguments.seconds, connections, body, head))
-        show(title, median_of(rows[id(server)]), median_of(rows[id(peer)]) if peer else None)
-    onnx = [wrk(server, "/v2/models/onnx_identity/infer", arguments.seconds, 1, small, small_head)
-            for _ in range(arguments.rounds)]
-    show("1 KiB binary ONNX identity, 1 connection (no peer: the wheel has no ONNX backend)", median_of(onnx))
+    identity, onnx = "/v2/models/identity/infer", "/v2/models/onnx_identity/infer"
+    same = "client on the server's core: nobody interrupts another core"
+    no_peer = "no peer: the wheel has no ONNX backend"
+    cases = [("1 KiB binary identity, 1 connection", identity, 1, small, small_head, 1),
+             (f"1 KiB binary identity, 1 connection ({same})", identity, 1, small, small_head, 0),
+             ("1 KiB binary identity, 16 connections", identity, 16, small, small_head, 1),
+             (f"1 KiB binary ONNX identity, 1 connection ({no_peer})", onnx, 1, small, small_head, 1),
+             (f"1 KiB binary ONNX identity, 1 connection ({same})", onnx, 1, small, small_head, 0),
+             ("4 MiB binary identity, 1 connection", identity, 1, large, large_head, 1),
+             ("health, 1 connection", "/v2/health/live", 1, None, 0, 1),
+             ("health, 16 connections", "/v2/health/live", 16, None, 0, 1)]
+    with contextlib.ExitStack() as stack:
+        floor = stack.enter_context(Floor()) if FLOOR.exists() else None
+        stack.enter_context(cores_awake(not arguments.idle_cores))
+        for one in filter(None, (server, peer, floor)):  # server on one core, client on the other
+            pin(one.process.pid, 0)
+        for title, path, connections, body, head, core in cases:
+            ours, theirs, least = interleaved(
+                [server, peer if path != onnx else None, floor if body == small else None], arguments.rounds,
+                lambda one: wrk(one, path, arguments.seconds, connections, body, head, core))  # noqa: B023
+            show(title, ours, theirs, floor=least)
     for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), {0, 1})
 
@@ -194,13 +253,12 @@ def grpc_part(server, peer, arguments):
     small, large = infer_message(256), infer_message(1 << 20)
     for one in filter(None, (server, peer)):
         pin(one.process.pid, 0)
-    for title, message, connections in (("1 KiB gRPC identity, 1 connection", small, 1), ("1 KiB gRPC identity, 8 connections", small, 8),
-                                        ("4 MiB gRPC identity, 1 connection", large, 1), ("4 MiB gRPC identity, 8 connections", large, 8)):
-        rows = {id(server): [], id(peer): []}
-        for turn in range(arguments.rounds):
-            for one in filter(None, [server, peer] if turn % 2 == 0 else [peer, server]):
-                rows[id(one)].append(h2load(one, message, arguments.seconds, connections))
-        show(title, median_of(rows[id(server)]), median_of(rows[id(peer)]) if peer else None)
+    with cores_awake(not arguments.idle_cores):
+        for title, message, connections in (("1 KiB gRPC identity, 1 connection", small, 1), ("1 KiB gRPC identity, 8 connections", small, 8),
+                                            ("4 MiB gRPC identity, 1 connection", large, 1), ("4 MiB gRPC identity, 8 connections", large, 8)):
+            ours, theirs = interleaved([server, peer], arguments.rounds,
+                                       lambda one: h2load(one, message, arguments.seconds, connections))  # noqa: B023
+            show(title, ours, theirs)
     for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
         os.sched_setaffinity(int(task.name), {0, 1})
 
@@ -288,6 +346,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=2)
     parser.add_argument("--cycles", type=int, default=200)
     parser.add_argument("--parts", default="requests,grpc,loads,health")
+    parser.add_argument("--idle-cores", action="store_true", help="let cores sleep where CPU is measured")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         repository, theirs = pathlib.Path(folder, "ours"), pathlib.Path(folder, "peer")
