@@ -341,6 +341,13 @@ TEST_F(SequenceQueueTest, RequestWithAnIdIsAnOrdinaryOneAlsoInAnIterativeModel) 
   EXPECT_THAT(Take(), ElementsAre("b"));
   EXPECT_EQ(Control<std::uint8_t>(0, 1), 1) << "END";
   End({});
+  PushOk(std::uint64_t{8}, "whole", "se");
+  EXPECT_THAT(Take(), ElementsAre("whole"));
+  End({"whole"});
+  EXPECT_THAT(Take(), ElementsAre("whole")) << "its END frees no row that it comes back to";
+  EXPECT_EQ(Control<std::uint8_t>(0, 1), 0) << "as Triton reschedules: without flags";
+  End({});
+  EXPECT_TRUE(queue_->empty());
   EXPECT_FALSE(Push(std::uint64_t{7}, "c").ok());
   EXPECT_FALSE(Push(std::uint64_t{1}, "c").ok()) << "an id that the server gives reaches nothing";
 }
