@@ -113,7 +113,7 @@ absl::Status OrtInstance::Run(Execution& request) {
     return wanted.ok() ? status : wanted;
   }
   for (std::size_t i = 0; i < call.output_indices.size(); ++i) {
-    if (!call.in_place[i]) RETURN_IF_ERROR(TakeOutput(request, call.output_indices[i], call.outputs[i]));
+    if (!call.in_place[i]) RETURN_IF_ERROR(TakeOutput(request, call.output_indices[i], &call.outputs[i]));
   }
   return absl::OkStatus();
 }
@@ -220,7 +220,8 @@ absl::Status OrtInstance::MakeOutputs(const Execution& request, Call* call) {
   return absl::OkStatus();
 }
 
-absl::Status OrtInstance::TakeOutput(const Execution& request, std::size_t index, ort::Value* value) {
+absl::Status OrtInstance::TakeOutput(const Execution& request, std::size_t index, ort::Value** owned) {
+  ort::Value* const value = *owned;
   const OrtTensorPlan& plan = model_.outputs()[index];
   ort::TensorInfo* raw = nullptr;
   RETURN_IF_ORT_ERROR(runtime_, api_.GetTensorTypeAndShape(value, &raw));
@@ -243,6 +244,13 @@ absl::Status OrtInstance::TakeOutput(const Execution& request, std::size_t index
   }
   void* data = nullptr;
   RETURN_IF_ORT_ERROR(runtime_, api_.GetTensorMutableData(value, &data));
+  constexpr std::int64_t kWorthMoving = 64 << 10;
+  EngineHeap& heap = model_.session().heap();
+  if (request.buffers != nullptr && *bytes >= kWorthMoving && heap.Claim(data)) {
+    api_.ReleaseValue(std::exchange(*owned, nullptr));
+    ASSIGN_OR_RETURN(Buffer moved, heap.Move(data, static_cast<std::size_t>(*bytes), *request.buffers));
+    return request.outputs->Give(index, plan.data_type, AsSpan(shape), std::move(moved));
+  }
   ASSIGN_OR_RETURN(const std::span<std::byte> target,
                    request.outputs->Allocate(index, plan.data_type, AsSpan(shape), static_cast<std::size_t>(*bytes)));
   if (*bytes > 0) std::memcpy(target.data(), data, static_cast<std::size_t>(*bytes));

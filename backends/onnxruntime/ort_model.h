@@ -64,7 +64,8 @@ class OrtModel final : public BackendModel {
 };
 
 // Runs requests through the session of `model`, which outlives it. An output goes straight into the request's buffer
-// once an earlier run has shown that its shape can be told beforehand; until then it is copied once.
+// once an earlier run has shown that its shape can be told beforehand. Others lie where the engine put them: blocks of
+// 64 KiB and more become the request's as they are, so that nothing of an answer is the model's; smaller ones are copied.
 class OrtInstance final : public BackendInstance {
  public:
   // `run_options` lives on the instance's scope.
@@ -81,7 +82,8 @@ class OrtInstance final : public BackendInstance {
   absl::StatusOr<OrtValuePtr> MakeInput(const InputTensor& input, const OrtTensorPlan& plan, Call* call);
   absl::StatusOr<OrtValuePtr> MakeStrings(const InputTensor& input, std::span<const std::int64_t> shape);
   absl::Status MakeOutputs(const Execution& request, Call* call);
-  absl::Status TakeOutput(const Execution& request, std::size_t index, ort::Value* value);
+  // Takes the value from `owned` where its memory becomes the answer's.
+  absl::Status TakeOutput(const Execution& request, std::size_t index, ort::Value** owned);
   absl::Status TakeStrings(const Execution& request, std::size_t index, std::span<const std::int64_t> shape,
                            ort::Value* value);
   // The shape of an output by the shapes of the inputs; false when it cannot be told.

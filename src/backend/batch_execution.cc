@@ -58,12 +58,18 @@ class WholeSink final : public OutputSink {
   absl::StatusOr<std::span<std::byte>> Allocate(std::size_t index, DataType data_type,
                                                 std::span<const std::int64_t> shape, std::size_t bytes) override {
     ASSIGN_OR_RETURN(Buffer buffer, buffers_.Allocate(bytes));
+    const std::span<std::byte> memory = buffer.bytes();
+    RETURN_IF_ERROR(Give(index, data_type, shape, std::move(buffer)));
+    return memory;
+  }
+
+  absl::Status Give(std::size_t index, DataType data_type, std::span<const std::int64_t> shape, Buffer data) override {
     Output& output = outputs_.emplace_back();
     output.index = index;
     output.data_type = data_type;
     output.shape = Shape(shape.begin(), shape.end());
-    output.data = std::move(buffer);
-    return output.data.bytes();
+    output.data = std::move(data);
+    return absl::OkStatus();
   }
 
   // Cuts every output into the requests' own, those that `plan` (may be null) names by their shapes; the status of each.

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,15 @@ class OutputSink {
     const absl::StatusOr<std::span<std::byte>> memory = Allocate(index, data_type, shape, bytes);
     if (!memory.ok()) return memory.status();
     return Memory{*memory, kHost};
+  }
+
+  // As Allocate, for an output that lies in a buffer of Execution::buffers already: it is the client's without a copy
+  // where the client can take it so. This default copies.
+  virtual absl::Status Give(std::size_t index, DataType data_type, std::span<const std::int64_t> shape, Buffer data) {
+    const absl::StatusOr<std::span<std::byte>> memory = Allocate(index, data_type, shape, data.size());
+    if (!memory.ok()) return memory.status();
+    if (data.size() > 0) std::memcpy(memory->data(), data.data(), data.size());
+    return absl::OkStatus();
   }
 
   // Decoupled models only: ends the current response, which goes to the client with the outputs allocated since the

@@ -85,6 +85,14 @@ absl::StatusOr<OutputSink::Memory> ResponseSink::AllocateOn(DeviceId device, std
   if (!in_place) {
     ASSIGN_OR_RETURN(buffer, buffers_.Allocate(bytes));
   }
+  ResponseOutput& output = AddOutput(index, data_type, shape);
+  output.data = std::move(buffer);
+  output.shared = shared;
+  if (in_place) return Memory{asked->destination.bytes.first(bytes), asked->destination.device};
+  return Memory{output.data.bytes(), kHost};
+}
+
+ResponseOutput& ResponseSink::AddOutput(std::size_t index, DataType data_type, std::span<const std::int64_t> shape) {
   if (info_.decoupled() && output_start_ == 0) output_start_ = NowNanos();
   const TensorInfo& info = info_.outputs()[index];
   ResponseOutput& output = request_.response.outputs.emplace_back();
@@ -92,10 +100,18 @@ absl::StatusOr<OutputSink::Memory> ResponseSink::AllocateOn(DeviceId device, std
   output.name = info.name;
   output.data_type = data_type;
   output.shape = ClientShape(info, shape);
-  output.data = std::move(buffer);
-  output.shared = shared;
-  if (in_place) return Memory{asked->destination.bytes.first(bytes), asked->destination.device};
-  return Memory{output.data.bytes(), kHost};
+  return output;
+}
+
+absl::Status ResponseSink::Give(std::size_t index, DataType data_type, std::span<const std::int64_t> shape,
+                                Buffer data) {
+  const RequestedOutput* const asked = Asked(info_.outputs()[index].name);
+  // A client's region and a state's memory get a copy.
+  if (IsState(index) || (asked != nullptr && asked->destination)) {
+    return OutputSink::Give(index, data_type, shape, std::move(data));
+  }
+  AddOutput(index, data_type, shape).data = std::move(data);
+  return absl::OkStatus();
 }
 
 // Puts what was made elsewhere into the client's regions. After this the outputs that lie there have no data of their own.

@@ -27,6 +27,7 @@ class ResponseSink : public OutputSink {
                                                 std::span<const std::int64_t> shape, std::size_t bytes) override;
   absl::StatusOr<Memory> AllocateOn(DeviceId device, std::size_t index, DataType data_type,
                                     std::span<const std::int64_t> shape, std::size_t bytes) override;
+  absl::Status Give(std::size_t index, DataType data_type, std::span<const std::int64_t> shape, Buffer data) override;
   absl::Status Send() override;
 
   // The execution makes states of a sequence as well: they go there instead of to the client. Both outlive the sink.
@@ -59,6 +60,8 @@ class ResponseSink : public OutputSink {
   // Sorts the outputs as the client named them; `complete`: all of them must be there.
   absl::Status PutInOrder(bool complete);
   bool ClientWants(std::size_t index) const;
+  // An output of the current response, without its data.
+  ResponseOutput& AddOutput(std::size_t index, DataType data_type, std::span<const std::int64_t> shape);
   bool IsState(std::size_t index) const;
   absl::StatusOr<std::span<std::byte>> AllocateState(std::size_t state, DataType data_type,
                                                      std::span<const std::int64_t> shape, std::size_t bytes);

@@ -26,9 +26,11 @@ absl::StatusOr<std::byte*> Map(Platform& platform, std::size_t bytes) {
 
 void Buffer::Reset() noexcept {
   if (data_ == nullptr) return;
-  pool_->Return(std::exchange(data_, nullptr), capacity_);
+  const std::size_t block = front_ + capacity_ + BufferPool::kPadding;
+  const bool mapped = front_ != 0 || block > (std::size_t{1} << BufferPool::kMaxShift);
+  pool_->Return(std::exchange(data_, nullptr) - front_, block, mapped);
   pool_ = nullptr;
-  size_ = capacity_ = 0;
+  size_ = capacity_ = front_ = 0;
 }
 
 BufferPool::BufferPool(Platform& platform, Options options) : platform_(platform), options_(options) {
@@ -38,7 +40,7 @@ BufferPool::BufferPool(Platform& platform, Options options) : platform_(platform
     size_class.free.reserve(options_.cached_per_class);
   }
   absl::MutexLock lock(&large_mutex_);
-  large_.reserve(options_.cached_large_bytes >> kMaxShift);  // each is larger than 1 MiB
+  large_.reserve(options_.cached_large_bytes >> kAdoptedShift);
 }
 
 BufferPool::~BufferPool() {
@@ -112,10 +114,34 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
   return Buffer(this, data, bytes, actual - kPadding);
 }
 
-void BufferPool::Return(std::byte* data, std::size_t capacity) noexcept {
-  const std::size_t block = capacity + kPadding;
+absl::StatusOr<Buffer> BufferPool::Adopt(std::span<std::byte> block, std::size_t front, std::size_t size) {
+  const std::uint64_t used = used_.fetch_add(block.size(), std::memory_order_relaxed) + block.size();
+  if (used > options_.limit_bytes) {
+    used_.fetch_sub(block.size(), std::memory_order_relaxed);
+    return absl::ResourceExhaustedError(
+        fmt::format("a request buffer of {} bytes does not fit: {} of {} bytes are in use", size, used - block.size(),
+                    options_.limit_bytes));
+  }
+  adopted_.fetch_add(1, std::memory_order_relaxed);
+  large_requests_.fetch_add(1, std::memory_order_relaxed);
+  return Buffer(this, block.data() + front, size, block.size() - front - kPadding, front);
+}
+
+std::byte* BufferPool::TakeCached(std::size_t block) noexcept {
+  absl::MutexLock lock(&large_mutex_);
+  const auto it = std::find_if(large_.begin(), large_.end(), [&](const auto& one) { return one.second == block; });
+  if (it == large_.end()) return nullptr;
+  std::byte* const data = it->first;
+  large_bytes_ -= block;
+  cached_.fetch_sub(block, std::memory_order_relaxed);
+  *it = large_.back();
+  large_.pop_back();
+  return data;
+}
+
+void BufferPool::Return(std::byte* data, std::size_t block, bool mapped) noexcept {
   used_.fetch_sub(block, std::memory_order_relaxed);
-  if (block <= (std::size_t{1} << kMaxShift)) {
+  if (!mapped) {
     SizeClass& size_class = classes_[static_cast<std::size_t>(std::countr_zero(block)) - kMinShift];
     {
       absl::MutexLock lock(&size_class.mutex);
@@ -130,7 +156,7 @@ void BufferPool::Return(std::byte* data, std::size_t capacity) noexcept {
   }
   {
     absl::MutexLock lock(&large_mutex_);
-    if (large_bytes_ + block <= options_.cached_large_bytes) {
+    if (large_bytes_ + block <= options_.cached_large_bytes && large_.size() < large_.capacity()) {
       large_.emplace_back(data, block);
       large_bytes_ += block;
       cached_.fetch_add(block, std::memory_order_relaxed);

@@ -106,5 +106,35 @@ TEST_F(BufferPoolTest, ThreadsEndWithEverythingBack) {
   EXPECT_EQ(pool.cached_bytes(), 0u);
 }
 
+TEST_F(BufferPoolTest, AnAdoptedBlockIsABufferAndGoesBackAsOne) {
+  constexpr std::size_t kBlock = std::size_t{1} << 17;
+  BufferPool pool(platform_);
+  std::byte* const block = *platform_.MapMemory(kBlock);
+  Buffer buffer = *pool.Adopt({block, kBlock}, 64, 1000);
+  EXPECT_EQ(buffer.data(), block + 64);
+  EXPECT_EQ(buffer.size(), 1000u);
+  EXPECT_EQ(buffer.capacity(), kBlock - 128);
+  EXPECT_EQ(pool.used_bytes(), kBlock);
+  Buffer moved = std::move(buffer);
+  buffer = std::move(moved);
+  buffer.Reset();
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  EXPECT_EQ(pool.cached_bytes(), kBlock);
+  EXPECT_EQ(pool.TakeCached(kBlock - 4096), nullptr) << "of another size";
+  EXPECT_EQ(pool.TakeCached(kBlock), block);
+  EXPECT_EQ(pool.TakeCached(kBlock), nullptr);
+  EXPECT_EQ(pool.cached_bytes(), 0u);
+  EXPECT_TRUE(platform_.UnmapMemory(block, kBlock).ok());
+}
+
+TEST_F(BufferPoolTest, AdoptionBeyondTheLimitIsRefusedAndCountsNothing) {
+  BufferPool pool(platform_, BufferPool::Options{.limit_bytes = 8192});
+  std::byte* const block = *platform_.MapMemory(16384);
+  EXPECT_EQ(MessageOf(pool.Adopt({block, 16384}, 64, 9000).status()),
+            "a request buffer of 9000 bytes does not fit: 0 of 8192 bytes are in use");
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  EXPECT_TRUE(platform_.UnmapMemory(block, 16384).ok());
+}
+
 }  // namespace
 }  // namespace tidemark

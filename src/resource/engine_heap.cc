@@ -1,6 +1,7 @@
 #include "resource/engine_heap.h"
 
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -8,6 +9,13 @@
 #include "base/status.h"
 
 namespace tidemark {
+
+namespace {
+
+enum class State : std::uint8_t { kOut, kClaimed, kFreed };  // freed: while it was claimed
+constexpr std::size_t kPadding = 64;                         // behind large blocks, which may become a pool's buffers
+
+}  // namespace
 
 // Lies in front of every block, as large as the alignment so that the block itself stays aligned.
 struct alignas(64) EngineHeap::Header {
@@ -17,6 +25,7 @@ struct alignas(64) EngineHeap::Header {
   Scope::Handle handle = nullptr;  // of a large block
   Header* newer = nullptr;         // neighbours in the list of blocks that are out
   Header* older = nullptr;
+  std::atomic<State> state{State::kOut};
 };
 
 absl::StatusOr<std::unique_ptr<EngineHeap>> EngineHeap::Create(Scope& scope, std::size_t cache_bytes) {
@@ -49,8 +58,10 @@ void* EngineHeap::Allocate(std::size_t bytes) noexcept {
     if (bytes > SIZE_MAX / 2) {
       return Refuse(absl::ResourceExhaustedError(fmt::format("a block of {} bytes is more than there can be", bytes)));
     }
-    const std::size_t total = bytes + sizeof(Header);
-    void* block = total >= kLarge ? AllocateLarge(total) : AllocateSmall(total);
+    std::size_t total = bytes + sizeof(Header);
+    const bool large = total >= kLarge;
+    if (large) total += kPadding;
+    void* block = large ? AllocateLarge(total) : AllocateSmall(total);
     if (block == nullptr) return nullptr;
     CountIn(total);
     auto* header = static_cast<Header*>(block) - 1;
@@ -96,7 +107,7 @@ void* EngineHeap::AllocateLarge(std::size_t total) {
     if (!fresh.ok()) return Refuse(fresh.status());
     memory = *fresh;
   }
-  auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle, nullptr, nullptr};
+  auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle};
   return header + 1;
 }
 
@@ -106,7 +117,7 @@ void* EngineHeap::AllocateSmall(std::size_t total) {
   if (memory == nullptr) {
     return Refuse(absl::ResourceExhaustedError(fmt::format("no memory for a block of {} bytes", total)));
   }
-  auto* header = ::new (memory) Header{this, total, 0, nullptr, nullptr, nullptr};
+  auto* header = ::new (memory) Header{this, total};
   const std::uint64_t small = small_bytes_.fetch_add(total, std::memory_order_relaxed) + total;
   absl::MutexLock lock(&mutex_);
   if (small > small_row_bytes_) {  // the row shows the high-water mark in steps, so that small blocks stay cheap
@@ -119,10 +130,53 @@ void* EngineHeap::AllocateSmall(std::size_t total) {
 void EngineHeap::Free(void* block) noexcept {
   if (block == nullptr) return;
   Header* header = static_cast<Header*>(block) - 1;
+  State claimed = State::kClaimed;
+  if (header->state.compare_exchange_strong(claimed, State::kFreed)) return;
   header->heap->FreeBlock(header);
 }
 
-void EngineHeap::FreeBlock(Header* header) noexcept {
+bool EngineHeap::Claim(void* block) noexcept {
+  absl::MutexLock lock(&mutex_);
+  // By its address among those that are out, newest first: what lies before a pointer of the engine's may be no header.
+  Header* header = blocks_;
+  while (header != nullptr && header + 1 != block) header = header->older;
+  if (header == nullptr || header->mapped == 0) return false;
+  header->state.store(State::kClaimed);
+  return true;
+}
+
+void EngineHeap::EndClaim(Header* header) noexcept {
+  State claimed = State::kClaimed;
+  if (!header->state.compare_exchange_strong(claimed, State::kOut)) FreeBlock(header);
+}
+
+absl::StatusOr<Buffer> EngineHeap::Move(void* block, std::size_t size, BufferPool& pool) {
+  Header* const header = static_cast<Header*>(block) - 1;
+  if (header->state.load() == State::kFreed) {
+    absl::StatusOr<Buffer> moved = MoveFreed(header, size, pool);
+    if (moved.ok()) return moved;
+  }
+  absl::StatusOr<Buffer> copy = pool.Allocate(size);
+  if (copy.ok()) std::memcpy(copy->data(), block, size);
+  EndClaim(header);
+  return copy;
+}
+
+absl::StatusOr<Buffer> EngineHeap::MoveFreed(Header* header, std::size_t size, BufferPool& pool) {
+  Scope::Memory memory{reinterpret_cast<std::byte*>(header), header->mapped, header->handle};
+  ASSIGN_OR_RETURN(Buffer buffer, pool.Adopt({memory.data, memory.bytes}, sizeof(Header), size));
+  Unlist(header);
+  std::byte* const other = memory.bytes <= cache_limit_ ? pool.TakeCached(memory.bytes) : nullptr;
+  if (other == nullptr) {
+    scope_.Disown(memory);
+  } else {
+    scope_.Exchange(memory, other);
+    if (!KeepForReuse(memory)) scope_.Release(memory.handle);
+  }
+  return buffer;
+}
+
+void EngineHeap::Unlist(Header* header) noexcept {
   {
     absl::MutexLock lock(&mutex_);
     (header->newer != nullptr ? header->newer->older : blocks_) = header->older;
@@ -130,6 +184,10 @@ void EngineHeap::FreeBlock(Header* header) noexcept {
   }
   live_blocks_.fetch_sub(1, std::memory_order_relaxed);
   live_bytes_.fetch_sub(header->total, std::memory_order_relaxed);
+}
+
+void EngineHeap::FreeBlock(Header* header) noexcept {
+  Unlist(header);
   if (header->mapped == 0) {
     small_bytes_.fetch_sub(header->total, std::memory_order_relaxed);
     std::free(header);

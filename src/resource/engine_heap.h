@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "resource/buffer_pool.h"
 #include "resource/scope.h"
 
 namespace tidemark {
@@ -38,6 +39,14 @@ class EngineHeap {
   // Null is allowed.
   static void Free(void* block) noexcept;
 
+  // A large block may leave the heap without a copy, for an answer that outlives the model: Claim it, have the engine let
+  // go of it, Move it. Its row closes, or stays for a block of the pool that takes its place in the cache.
+  // Claim: true when `block` is a large one of this heap and is out. From then on Free only marks it.
+  bool Claim(void* block) noexcept;
+  // The first `size` bytes of a claimed block as a buffer. Where the engine has not called Free, and so may still use the
+  // block, or the pool cannot take it, they are copied. The claim ends either way. RESOURCE_EXHAUSTED by the pool.
+  absl::StatusOr<Buffer> Move(void* block, std::size_t size, BufferPool& pool);
+
   // Gives cached blocks back.
   void Trim() noexcept;
 
@@ -59,6 +68,10 @@ class EngineHeap {
   void* AllocateSmall(std::size_t total);
   void* Refuse(absl::Status why) noexcept;
   void FreeBlock(Header* header) noexcept;
+  // Takes it out of the list and the counters.
+  void Unlist(Header* header) noexcept;
+  void EndClaim(Header* header) noexcept;
+  absl::StatusOr<Buffer> MoveFreed(Header* header, std::size_t size, BufferPool& pool);
   bool KeepForReuse(const Scope::Memory& memory) noexcept;
   void CountIn(std::size_t bytes) noexcept;
 

@@ -137,5 +137,105 @@ TEST_F(EngineHeapTest, ThreadsMayFreeWhatOthersAllocated) {
   EXPECT_TRUE(ledger_.Rows().empty());
 }
 
+TEST_F(EngineHeapTest, AFreedBlockMovesToThePoolWithoutACopy) {
+  constexpr std::size_t kBytes = 300'000;
+  BufferPool pool(platform_);
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 0);
+  void* const block = heap->Allocate(kBytes);
+  std::memset(block, 7, kBytes);
+  ASSERT_TRUE(heap->Claim(block));
+  EngineHeap::Free(block);
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 1u) << "a claimed block stays where it is";
+  absl::StatusOr<Buffer> moved = heap->Move(block, kBytes, pool);
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_EQ(moved->data(), block);
+  EXPECT_EQ(moved->size(), kBytes);
+  EXPECT_EQ(pool.adopted(), 1u);
+  EXPECT_GT(pool.used_bytes(), kBytes);
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 0u) << "it is the model's no more";
+  EXPECT_EQ(heap->live_bytes(), 0u);
+  heap.reset();
+  scope.ReleaseAll();
+  EXPECT_TRUE(ledger_.Rows().empty());
+  EXPECT_EQ(moved->data()[kBytes - 1], std::byte{7}) << "it outlives the heap";
+  std::memset(moved->data() + kBytes, 1, 64);  // a buffer's padding
+  platform_.Arm(Fault::kNone, 0);
+  moved->Reset();
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  pool.Trim();
+  EXPECT_EQ(pool.cached_bytes(), 0u);
+}
+
+TEST_F(EngineHeapTest, OneBlockOfThePoolTakesThePlaceOfTheMovedOneInItsRow) {
+  constexpr std::size_t kBytes = 300'000;
+  BufferPool pool(platform_);
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 1 << 20);
+  const auto run = [&] {
+    void* const block = heap->Allocate(kBytes);
+    EXPECT_TRUE(heap->Claim(block));
+    EngineHeap::Free(block);
+    return *heap->Move(block, kBytes, pool);
+  };
+  run().Reset();  // the pool keeps its block
+  run().Reset();  // which goes to the heap in exchange for this one
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 1u);
+  const std::vector<LedgerRow> before = ledger_.Rows();
+  platform_.Arm(Fault::kNone, 0);
+  for (int i = 0; i < 5; ++i) run().Reset();
+  EXPECT_EQ(platform_.acquisitions(), 0) << "nothing is mapped";
+  const std::vector<LedgerRow> after = ledger_.Rows();
+  ASSERT_EQ(after.size(), before.size());
+  for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i].id, before[i].id);
+  heap.reset();
+  EXPECT_TRUE(ledger_.Rows().empty());
+}
+
+TEST_F(EngineHeapTest, ABlockThatTheEngineKeepsIsCopied) {
+  constexpr std::size_t kBytes = 300'000;
+  BufferPool pool(platform_);
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 0);
+  void* const block = heap->Allocate(kBytes);
+  std::memset(block, 7, kBytes);
+  ASSERT_TRUE(heap->Claim(block));
+  const absl::StatusOr<Buffer> copy = heap->Move(block, kBytes, pool);
+  ASSERT_TRUE(copy.ok());
+  EXPECT_NE(copy->data(), block);
+  EXPECT_EQ(std::memcmp(copy->data(), block, kBytes), 0);
+  EXPECT_EQ(pool.adopted(), 0u);
+  EXPECT_EQ(heap->live_blocks(), 1u);
+  EngineHeap::Free(block);
+  EXPECT_EQ(heap->live_blocks(), 0u) << "the claim has ended";
+}
+
+TEST_F(EngineHeapTest, APoolWithoutRoomLeavesTheBlockWithTheHeap) {
+  BufferPool pool(platform_, BufferPool::Options{.limit_bytes = 100'000});
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 0);
+  void* const block = heap->Allocate(300'000);
+  ASSERT_TRUE(heap->Claim(block));
+  EngineHeap::Free(block);
+  EXPECT_TRUE(absl::IsResourceExhausted(heap->Move(block, 300'000, pool).status()));
+  EXPECT_EQ(pool.used_bytes(), 0u);
+  EXPECT_EQ(heap->live_blocks(), 0u);
+  EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 0u);
+}
+
+TEST_F(EngineHeapTest, OnlyItsOwnLargeBlocksAreClaimed) {
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 0);
+  auto other = *EngineHeap::Create(scope, 0);
+  void* const small = heap->Allocate(100);
+  void* const large = heap->Allocate(1 << 20);
+  void* const foreign = other->Allocate(1 << 20);
+  EXPECT_FALSE(heap->Claim(small));
+  EXPECT_FALSE(heap->Claim(foreign));
+  EXPECT_FALSE(heap->Claim(static_cast<std::byte*>(large) + 4096)) << "the inside of a block";
+  EXPECT_FALSE(heap->Claim(nullptr));
+  for (void* block : {small, large, foreign}) EngineHeap::Free(block);
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -122,6 +122,7 @@ absl::StatusOr<Scope::Memory> Scope::AllocateHost(std::size_t bytes, std::string
                                          return std::move(undo);
                                        }));
   memory.data = *slot;
+  static_cast<Entry*>(memory.handle)->memory = slot;
   return memory;
 }
 
@@ -228,6 +229,20 @@ void Scope::Release(Handle handle) {
     taken.splice(taken.begin(), entries_, static_cast<Entry*>(handle)->self);
   }
   Undo(taken);
+}
+
+void Scope::Disown(const Memory& memory) noexcept {
+  std::list<Entry> taken;
+  {
+    absl::MutexLock lock(&mutex_);
+    taken.splice(taken.begin(), entries_, static_cast<Entry*>(memory.handle)->self);
+  }
+  ledger_.Close(taken.front().row);
+}
+
+void Scope::Exchange(Memory& memory, std::byte* other) noexcept {
+  memory.data = other;
+  *static_cast<Entry*>(memory.handle)->memory = other;
 }
 
 void Scope::Resize(Handle handle, std::uint64_t bytes) noexcept {

@@ -114,6 +114,12 @@ class Scope {
   // Gives one thing back early; the handle is then dead.
   void Release(Handle handle);
 
+  // Memory of AllocateHost goes to another owner, who unmaps it: the row closes, the handle is then dead.
+  void Disown(const Memory& memory) noexcept;
+  // `other`, as many bytes of the same platform, takes the place of memory.data, which goes to another owner as above.
+  // The row stays.
+  void Exchange(Memory& memory, std::byte* other) noexcept;
+
   // Changes the bytes of a held row.
   void Resize(Handle handle, std::uint64_t bytes) noexcept;
 
@@ -125,6 +131,7 @@ class Scope {
     RowId row = 0;
     std::function<absl::Status()> release;
     std::list<Entry>::iterator self;
+    std::shared_ptr<std::byte*> memory;  // of AllocateHost: where it lies; last owner: this or `release`
   };
 
   absl::StatusOr<RowId> OpenRow(ResourceKind kind, DeviceId device, std::uint64_t bytes, std::string_view site);

@@ -299,5 +299,27 @@ TEST_F(ScopeTest, ManyThreadsOnOneScopeEndWithNoRows) {
   EXPECT_EQ(ledger_.Totals().rows, 0u);
 }
 
+TEST_F(ScopeTest, DisownedMemoryStaysMappedWithoutARow) {
+  std::byte* data = nullptr;
+  std::byte* other = nullptr;
+  {
+    Scope scope(ledger_, platform_, "s");
+    Scope::Memory memory = *scope.AllocateHost(8192, "first");
+    data = memory.data;
+    scope.Disown(memory);
+    EXPECT_TRUE(ledger_.Rows().empty());
+
+    Scope::Memory exchanged = *scope.AllocateHost(8192, "second");
+    other = exchanged.data;
+    const RowId row = ledger_.Rows().at(0).id;
+    scope.Exchange(exchanged, data);  // the scope unmaps `data` at its end
+    EXPECT_EQ(exchanged.data, data);
+    EXPECT_EQ(ledger_.Rows().at(0).id, row);
+  }
+  EXPECT_TRUE(ledger_.Rows().empty());
+  other[0] = std::byte{1};
+  EXPECT_TRUE(platform_.UnmapMemory(other, 8192).ok());
+}
+
 }  // namespace
 }  // namespace tidemark
