@@ -1,6 +1,8 @@
 #include "platform/machine.h"
 
 #include <gtest/gtest.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <memory>
@@ -58,6 +60,19 @@ TEST_F(MachineTest, TheCountersCountWhatIsSwappedOut) {
   EXPECT_EQ(*anonymous, 23U * 1024);
   Write("self/status", "Name:\tx\n");
   EXPECT_TRUE(absl::IsUnavailable(ReadAnonymousCounters(root_).status()));
+}
+
+TEST_F(MachineTest, WithoutSwapTheShortListOfPagesIsEnough) {
+  struct sysinfo info {};
+  if (::sysinfo(&info) != 0 || info.totalswap != 0) GTEST_SKIP() << "this machine swaps: the list has no swap";
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  Write("self/status", "RssAnon:\t 20 kB\n");
+  Write("self/statm", "90 50 8 3 0 9 0\n");
+  EXPECT_EQ(*ReadAnonymousCounters(root_), 42 * page);
+  for (const char* broken : {"", "90 50", "90 8 50 3 0 9 0", "90 x 1"}) {
+    Write("self/statm", broken);
+    EXPECT_EQ(*ReadAnonymousCounters(root_), 20U * 1024) << broken;
+  }
 }
 
 TEST_F(MachineTest, ExactCountersSayWhatAWalkOverThePagesSays) {
