@@ -88,6 +88,8 @@ InstanceScheduler::~InstanceScheduler() {
   {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
+    for (const auto& instance : instances_)
+      instance->wake.SignalAll();  // all at once, so that none is waited for alone
   }
   timer_scope_.reset();
   while (!instances_.empty()) instances_.pop_back();

@@ -1,6 +1,7 @@
 #include "lifecycle/lifecycle_impl.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -491,14 +492,27 @@ void Lifecycle::Impl::WithdrawLocked(const std::string& name, std::int64_t numbe
   admission_.DrainStarted();
 }
 
-void Lifecycle::Impl::StartDrains(std::vector<Drain> drains) {
+std::shared_ptr<Lifecycle::Impl::Drain> Lifecycle::Impl::StartDrains(std::vector<Drain> drains, bool keep_one) {
+  struct Here {
+    std::thread::id thread = std::this_thread::get_id();
+    bool may_keep = false;  // these two are for that thread alone
+    std::shared_ptr<Drain> kept;
+  };
+  const auto here = std::make_shared<Here>();  // last owner: the last gate that is told of
+  here->may_keep = keep_one;
   for (Drain& drain : drains) {
-    const std::shared_ptr<PublishedVersion> published = drain.published;
-    published->gate.Close([this, drain = std::move(drain)]() mutable {
-      pool_->Post([this, drain = std::move(drain)]() mutable { FinishDrain(std::move(drain)); },
-                  LoadPool::Lane::kUnloads);
+    const auto going = std::make_shared<Drain>(std::move(drain));  // last owner: who finishes it
+    const std::shared_ptr<PublishedVersion> published = going->published;
+    published->gate.Close([this, going, here] {
+      if (std::this_thread::get_id() == here->thread && std::exchange(here->may_keep, false)) {
+        here->kept = going;
+      } else {
+        pool_->Post([this, going] { FinishDrain(std::move(*going)); }, LoadPool::Lane::kUnloads);
+      }
     });
   }
+  here->may_keep = false;
+  return std::move(here->kept);
 }
 
 UnloadRecord Lifecycle::Impl::TakeDown(Drain& drain) {
@@ -622,10 +636,11 @@ void Lifecycle::Impl::RunUnload(const std::string& name, bool members, Done done
       record.waiters.push_back(Waiter{waiter, deadline, std::move(done)});
     }
   }
-  StartDrains(std::move(drains));
+  const std::shared_ptr<Drain> here = StartDrains(std::move(drains), true);
   EndOperation(name);
   RefreshDependents(name, since, std::move(refreshed));
   if (waiter == 0) done(absl::OkStatus());
+  if (here != nullptr) FinishDrain(std::move(*here));  // another thread would only have to be woken for it
 }
 
 void Lifecycle::Impl::AnswerLate(const std::string& name, std::uint64_t waiter) {

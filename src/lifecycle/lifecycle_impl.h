@@ -190,7 +190,9 @@ class Lifecycle::Impl {
   // Takes the READY version out of service: state UNLOADING (unless it is replaced), its drain appended.
   void WithdrawLocked(const std::string& name, std::int64_t number, Version& version, std::vector<Drain>& drains)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StartDrains(std::vector<Drain> drains);
+  // Each goes on, on a pool thread, when its last request has left. With `keep_one` the first that nobody is inside of is
+  // given back instead, for this thread to finish; null where there is none.
+  std::shared_ptr<Drain> StartDrains(std::vector<Drain> drains, bool keep_one = false);
   // Destroys the model, which nobody is inside any more, and measures what came back.
   UnloadRecord TakeDown(Drain& drain);
   void FinishDrain(Drain drain);

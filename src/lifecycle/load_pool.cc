@@ -66,7 +66,7 @@ LoadPool::Ticket LoadPool::PostAt(absl::Time when, Task task) {
   absl::MutexLock lock(&mutex_);
   const Ticket ticket{when, next_ticket_++};
   due_.emplace(ticket, std::move(task));
-  due_changed_.Signal();
+  if (when < timer_sleeps_until_) due_changed_.Signal();
   return ticket;
 }
 
@@ -105,10 +105,13 @@ void LoadPool::Timer() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {
     const auto next = due_.begin();
-    if (next == due_.end()) {
-      due_changed_.Wait(&mutex_);
-    } else if (next->first.first > absl::Now()) {
-      due_changed_.WaitWithDeadline(&mutex_, next->first.first);
+    if (next == due_.end() || next->first.first > absl::Now()) {
+      // Every unload announces an answer that is late and takes it back: later ones must not wake this thread each time,
+      // so it sleeps on until what it last knew would have been due.
+      const absl::Time until = next == due_.end() ? absl::InfiniteFuture() : next->first.first;
+      timer_sleeps_until_ = until;
+      due_changed_.WaitWithDeadline(&mutex_, until);
+      timer_sleeps_until_ = absl::InfinitePast();
     } else {
       unloads_.push_back(std::move(next->second));
       due_.erase(next);

@@ -61,13 +61,14 @@ class LoadPool {
   absl::Mutex mutex_;
   absl::CondVar work_;         // of the threads that take either lane
   absl::CondVar unload_work_;  // of the one for unloads alone
-  absl::CondVar due_changed_;
+  absl::CondVar due_changed_;  // of the timer: only when it would sleep too long
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool unloader_waits_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Task> loads_ ABSL_GUARDED_BY(mutex_);
   std::deque<Task> unloads_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<Ticket, Task> due_ ABSL_GUARDED_BY(mutex_);
+  absl::Time timer_sleeps_until_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::unique_ptr<Scope> scope_;  // last member: its end joins the threads
 };
 
