@@ -9,18 +9,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/synchronization/mutex.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "platform/platform.h"
 #include "platform/shared_memory.h"
@@ -208,16 +211,24 @@ class LinuxPlatform final : public Platform {
   }
 
   absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override {
-    if (NiceOfThisThread() <= 0) return StartHere(name, std::move(body));
+    if (NiceOfThisThread() <= normal_nice_) return StartHere(name, std::move(body));
     // A new thread inherits the priority of whoever starts it, and may not raise it: a load must not start the threads
     // that serve requests. The starter, as old as the first lowering, does it.
-    Order order{name, &body, std::nullopt};
-    absl::MutexLock lock(&starter_mutex_);
-    if (!starter_.joinable()) return StartHere(name, std::move(body));
-    orders_.push_back(&order);
-    const auto done = [&order] { return order.result.has_value(); };
-    starter_mutex_.Await(absl::Condition(&done));
-    return *std::move(order.result);
+    Order order;
+    order.name = name;
+    order.body = &body;
+    {
+      absl::MutexLock lock(&starter_mutex_);
+      if (!starter_.joinable()) return StartHere(name, std::move(body));
+      orders_.push_back(&order);
+      ordered_.fetch_add(1, std::memory_order_release);
+    }
+    const auto done = [&order] { return order.done.load(std::memory_order_acquire); };
+    if (!SpinUntil(done)) {
+      absl::MutexLock lock(&starter_mutex_);
+      starter_mutex_.Await(absl::Condition(&done));
+    }
+    return std::move(order.result);
   }
 
   absl::StatusOr<Thread*> StartHere(std::string_view name, std::function<void()> body) {
@@ -248,7 +259,7 @@ class LinuxPlatform final : public Platform {
   }
 
   void LowerThreadPriority() override {
-    constexpr int kNice = 10;
+    constexpr int kLowered = 10;
     {
       absl::MutexLock lock(&starter_mutex_);
       if (!starter_.joinable()) {
@@ -259,7 +270,8 @@ class LinuxPlatform final : public Platform {
         }
       }
     }
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // advice: without it loads only compete harder
+    // Advice: without it loads only compete harder.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), std::min(normal_nice_ + kLowered, 19));
   }
 
   void TrimHeap() override { malloc_trim(0); }
@@ -267,36 +279,75 @@ class LinuxPlatform final : public Platform {
  private:
   static constexpr std::size_t kHugePage = 2U << 20;
 
+  // A thread that a lowered thread wants. It is the starter's until `done`.
   struct Order {
     std::string_view name;
-    std::function<void()>* body;
-    std::optional<absl::StatusOr<Thread*>> result;
+    std::function<void()>* body = nullptr;
+    absl::StatusOr<Thread*> result = absl::UnknownError("not started");
+    std::atomic<bool> done = false;
   };
+
+  // A thread is started in less time than another one needs to fall asleep and wake up again, and a load starts several: so
+  // both sides look for a moment before they sleep. False when the moment has passed.
+  template <typename Ready>
+  bool SpinUntil(const Ready& ready) const {
+    constexpr std::int64_t kMomentNanos = 50'000;
+    if (!several_processors_) return false;
+    const std::int64_t end = NowNanos() + kMomentNanos;
+    while (!ready()) {
+      for (int i = 0; i < 8; ++i) Pause();
+      if (NowNanos() > end) return false;
+    }
+    return true;
+  }
+
+  static void Pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
 
   static int NiceOfThisThread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
   void StartForOthers() {
     pthread_setname_np(pthread_self(), "starter");
-    absl::MutexLock lock(&starter_mutex_);
-    const auto wanted = [this]()
-                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(starter_mutex_) { return starter_ends_ || !orders_.empty(); };
-    for (;;) {
-      starter_mutex_.Await(absl::Condition(&wanted));
-      if (orders_.empty()) return;
-      Order& order = *orders_.front();
-      orders_.pop_front();
+    std::uint64_t begun = 0;
+    while (Order* const order = NextOrder()) {
+      ++begun;
       try {
-        order.result = StartHere(order.name, std::move(*order.body));
+        order->result = StartHere(order->name, std::move(*order->body));
       } catch (const std::bad_alloc&) {
-        order.result = absl::ResourceExhaustedError(fmt::format("no memory to start thread '{}'", order.name));
+        order->result = absl::ResourceExhaustedError(fmt::format("no memory to start thread '{}'", order->name));
       }
+      {
+        absl::MutexLock lock(&starter_mutex_);  // whoever waits is told by the unlocking
+        order->done.store(true, std::memory_order_release);
+      }
+      SpinUntil([&] { return ordered_.load(std::memory_order_acquire) != begun; });
     }
   }
 
+  // Waits for one; null at the end.
+  Order* NextOrder() {
+    const auto wanted = [this]()
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(starter_mutex_) { return starter_ends_ || !orders_.empty(); };
+    absl::MutexLock lock(&starter_mutex_);
+    starter_mutex_.Await(absl::Condition(&wanted));
+    if (orders_.empty()) return nullptr;
+    Order* const order = orders_.front();
+    orders_.pop_front();
+    return order;
+  }
+
+  const int normal_nice_ = NiceOfThisThread();
+  const bool several_processors_ = std::thread::hardware_concurrency() > 1;
   absl::Mutex starter_mutex_;
   std::thread starter_;  // guarded by starter_mutex_ until the destructor
   bool starter_ends_ ABSL_GUARDED_BY(starter_mutex_) = false;
   std::deque<Order*> orders_ ABSL_GUARDED_BY(starter_mutex_);
+  std::atomic<std::uint64_t> ordered_{0};  // so many since the beginning
 
   absl::Mutex mutex_;
   std::map<std::filesystem::path, int> temp_directories_ ABSL_GUARDED_BY(mutex_);
