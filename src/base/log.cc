@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <ctime>
 #include <memory>
@@ -116,7 +117,10 @@ std::string FormatLogLine(LogFormat format, LogLevel level, timeval when, std::s
     object["message"] = message;
     return Json(object);
   }
-  const std::string text = Json(message);
+  // Most messages are JSON as they are, but for the quotes around them.
+  const bool plain = std::all_of(message.begin(), message.end(),
+                                 [](char c) { return c >= ' ' && c < '\x7f' && c != '"' && c != '\\'; });
+  const std::string text = plain ? fmt::format("\"{}\"", message) : Json(message);
   if (format == LogFormat::kIso8601) {
     return fmt::format("{}Z {} {} {}:{}] {}", date, letter, getpid(), name, line, text);
   }

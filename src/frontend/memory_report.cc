@@ -45,6 +45,22 @@ Json UnloadRecordJson(const UnloadRecord& record) {
           {"rows_left", record.rows_left}};
 }
 
+// What UnloadRecordJson says, with the version in front, as text: every unload's answer waits for it.
+std::string UnloadRecordText(std::int64_t version, const UnloadRecord& record) {
+  const auto bytes_text = [](const DeviceBytes& bytes) {
+    std::string text;
+    for (const auto& [device, count] : bytes) {
+      fmt::format_to(std::back_inserter(text), "{}\"{}\":{}", text.empty() ? "" : ",", DeviceName(device), count);
+    }
+    return text;
+  };
+  return fmt::format(
+      "{{\"version\":\"{}\",\"ended_ms\":{},\"seconds\":{},\"verdict\":\"{}\",\"held_bytes\":{{{}}},"
+      "\"returned_bytes\":{{{}}},\"witness_bytes\":{{{}}},\"rows_left\":{}}}",
+      version, record.ended_ms, record.seconds, UnloadVerdictName(record.verdict), bytes_text(record.held),
+      bytes_text(record.returned), bytes_text(record.witness), record.rows_left);
+}
+
 // Sums over the rows of one version.
 struct RowSums {
   DeviceBytes memory;
@@ -312,18 +328,17 @@ absl::StatusOr<std::string> MemoryReport::ModelJson(std::string_view name, std::
 }
 
 std::string MemoryReport::UnloadJson(std::string_view name, std::int64_t since_ms) const {
-  Json versions = Json::array();
+  std::string versions;
   const std::shared_ptr<const RegistrySnapshot> snapshot = parts_.registry->Snapshot();
   for (const auto& [key, model] : *snapshot) {
     if (model->name != name) continue;
     for (const auto& [number, history] : parts_.lifecycle->history().Of(key).versions) {
       if (!history.unload || history.unload->ended_ms < since_ms) continue;
-      Json entry = {{"version", fmt::format("{}", number)}};
-      entry.update(UnloadRecordJson(*history.unload));
-      versions.push_back(std::move(entry));
+      if (!versions.empty()) versions += ',';
+      versions += UnloadRecordText(number, *history.unload);
     }
   }
-  return Dump(Json{{"unload", {{"model", name}, {"versions", std::move(versions)}}}});
+  return fmt::format("{{\"unload\":{{\"model\":{},\"versions\":[{}]}}}}", Dump(name), versions);
 }
 
 }  // namespace tidemark

@@ -179,10 +179,22 @@ absl::StatusOr<inference::ModelConfig> ParseConfig(const ConfigText& text) {
   return StatusOf(findings);
 }
 
+namespace {
+
+// Does what CompleteBackendFields completes depend on the listing? A configuration that names its backend seldom leaves
+// anything to it.
+bool ListingTells(const inference::ModelConfig& config) {
+  const std::string& backend = config.backend();
+  return backend.empty() || backend == "tensorflow" || backend == "openvino" || backend == "pytorch";
+}
+
+}  // namespace
+
 std::vector<Finding> JudgeConfig(const RepositoryOptions& options, std::string_view name, const fs::path& directory,
                                  inference::ModelConfig* config) {
   Findings out;
-  const absl::Status completed = CompleteBackendFields(name, ListFirstSubdirectory(directory), config);
+  const VersionListing listing = ListingTells(*config) ? ListFirstSubdirectory(directory) : VersionListing();
+  const absl::Status completed = CompleteBackendFields(name, listing, config);
   if (!completed.ok()) {
     out.Add("backend", "{}", MessageOf(completed))
         .Says("", "the engine's name, such as \"onnxruntime\", or a model file that tells it");

@@ -30,9 +30,8 @@ std::vector<Entry> ListEntries(const fs::path& directory, std::error_code* error
   fs::directory_iterator it(directory, *error);
   while (!*error && it != fs::directory_iterator()) {
     std::error_code ignored;
-    const fs::file_status status = it->status(ignored);
-    if (fs::exists(status)) {
-      entries.push_back({.name = it->path().filename().string(), .directory = fs::is_directory(status)});
+    if (it->exists(ignored)) {  // the listing itself says so, except for links
+      entries.push_back({.name = it->path().filename().string(), .directory = it->is_directory(ignored)});
     }
     it.increment(*error);
   }
