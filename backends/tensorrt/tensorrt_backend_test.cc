@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
 
 #include "repository/config_finding.h"
 #include "tests/support/trt_fixture.h"
@@ -18,25 +17,6 @@ using ::testing::HasSubstr;
 
 constexpr char kIdentity[] = R"(
   input { name: "INPUT" data_type: TYPE_FP32 dims: 64 } output { name: "OUTPUT" data_type: TYPE_FP32 dims: 64 })";
-constexpr char kAddSub[] = R"(max_batch_size: 64
-  input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 } input { name: "INPUT1" data_type: TYPE_FP32 dims: 16 }
-  output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 } output { name: "OUTPUT1" data_type: TYPE_FP32 dims: 16 })";
-
-std::vector<float> Ramp(std::size_t count, float from) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), from);
-  return values;
-}
-
-// What the fake libraries hold; a test that loses a device leaves something to those after it.
-std::map<std::string, std::int64_t> Live() {
-  std::map<std::string, std::int64_t> live;
-  for (const char* kind : {"runtimes", "engines", "contexts", "device_blocks", "pinned_blocks", "streams", "events",
-                           "graphs", "graph_execs"}) {
-    live[kind] = FakeGpuLive(kind);
-  }
-  return live;
-}
 
 class TensorRtBackendTest : public ::testing::Test {
  protected:

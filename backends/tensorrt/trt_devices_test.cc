@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,25 +16,6 @@ namespace {
 
 using testing::FakePlan;
 using ::testing::HasSubstr;
-
-constexpr char kAddSub[] = R"(max_batch_size: 64
-  input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 } input { name: "INPUT1" data_type: TYPE_FP32 dims: 16 }
-  output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 } output { name: "OUTPUT1" data_type: TYPE_FP32 dims: 16 })";
-
-std::vector<float> Ramp(std::size_t count, float from) {
-  std::vector<float> values(count);
-  std::iota(values.begin(), values.end(), from);
-  return values;
-}
-
-std::map<std::string, std::int64_t> Live() {
-  std::map<std::string, std::int64_t> live;
-  for (const char* kind :
-       {"runtimes", "engines", "contexts", "device_blocks", "device_bytes", "pinned_blocks", "streams", "events"}) {
-    live[kind] = FakeGpuLive(kind);
-  }
-  return live;
-}
 
 class TrtDevices : public ::testing::Test {
  protected:

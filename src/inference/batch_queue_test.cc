@@ -204,9 +204,23 @@ TEST_F(BatchQueueTest, FullQueueRefusesByLevel) {
   PushWith("a", 2);
   PushWith("b", 2);
   EXPECT_EQ(MessageOf(Push(MakeRequest("c", 1))), "[request id: c] Exceeds maximum queue size");
-  PushWith("d", 1);
-  EXPECT_THAT(Take(), ElementsAre("d", "a", "b"));
-  PushWith("e", 2);
+  for (const char* id : {"d", "e", "f"}) PushWith(id, 1);  // a level with a policy of its own, without a limit
+  EXPECT_THAT(Take(), ElementsAre("d", "e", "f", "a", "b"));
+  PushWith("g", 2);
+}
+
+TEST_F(BatchQueueTest, LevelsHaveTimeoutsOfTheirOwn) {
+  Make(R"(dynamic_batching { priority_levels: 2 default_priority_level: 2
+            default_queue_policy { default_timeout_microseconds: 1000000 }
+            priority_queue_policy { key: 1 value { default_timeout_microseconds: 3000000 timeout_action: DELAY } } })");
+  PushWith("a", 1);
+  PushWith("b", 2);
+  now_ += kSecond;
+  EXPECT_THAT(Sweep(), ElementsAre("b: Request timeout expired (REJECTED)"));
+  now_ += 2 * kSecond;
+  EXPECT_THAT(Sweep(), IsEmpty());
+  PushWith("c", 1);
+  EXPECT_THAT(Take(), ElementsAre("c", "a"));
 }
 
 TEST_F(BatchQueueTest, ExpiredRequestIsRejectedEvenWhileNothingIsTaken) {

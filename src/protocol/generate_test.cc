@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "inference/registry.h"
 #include "tests/support/real_platform.h"
+#include "tests/support/response_outputs.h"
 
 namespace tidemark {
 namespace {
@@ -38,13 +39,7 @@ class Generate : public testing::Test {
     return {reinterpret_cast<const char*>(data.data()), data.size()};
   }
   void AddOutput(std::size_t index, DataType type, Shape shape, std::string_view bytes) {
-    ResponseOutput& output = response_.outputs.emplace_back();
-    output.index = index;
-    output.name = model_.outputs()[index].name;
-    output.data_type = type;
-    output.shape = std::move(shape);
-    output.data = *pool_.Allocate(bytes.size());
-    if (!bytes.empty()) std::memcpy(output.data.data(), bytes.data(), bytes.size());
+    tidemark::AddOutput(response_, model_, pool_, index, type, std::move(shape), bytes);
   }
   std::string Encode(std::string_view id) {
     std::string out;

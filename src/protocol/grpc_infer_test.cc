@@ -15,6 +15,7 @@
 #include "inference/registry.h"
 #include "proto/grpc_service.pb.h"
 #include "tests/support/real_platform.h"
+#include "tests/support/response_outputs.h"
 
 namespace tidemark {
 namespace {
@@ -92,13 +93,7 @@ class GrpcInfer : public testing::Test {
     return values;
   }
   void AddOutput(std::size_t index, DataType type, Shape shape, std::string_view bytes) {
-    ResponseOutput& output = request_.response.outputs.emplace_back();
-    output.index = index;
-    output.name = model_.outputs()[index].name;
-    output.data_type = type;
-    output.shape = std::move(shape);
-    output.data = *pool_.Allocate(bytes.size());
-    if (!bytes.empty()) std::memcpy(output.data.data(), bytes.data(), bytes.size());
+    tidemark::AddOutput(request_.response, model_, pool_, index, type, std::move(shape), bytes);
   }
   static std::string Body(const GrpcMessage& message) {
     std::string wire;

@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "inference/registry.h"
 #include "tests/support/real_platform.h"
+#include "tests/support/response_outputs.h"
 
 namespace tidemark {
 namespace {
@@ -44,18 +45,8 @@ class HttpInfer : public testing::Test {
                        rest);
   }
 
-  Buffer BufferOf(std::string_view bytes) {
-    Buffer buffer = *pool_.Allocate(bytes.size());
-    std::memcpy(buffer.data(), bytes.data(), bytes.size());
-    return buffer;
-  }
   void AddOutput(std::size_t index, DataType type, Shape shape, std::string_view bytes) {
-    ResponseOutput& output = request_.response.outputs.emplace_back();
-    output.index = index;
-    output.name = model_.outputs()[index].name;
-    output.data_type = type;
-    output.shape = std::move(shape);
-    output.data = BufferOf(bytes);
+    tidemark::AddOutput(request_.response, model_, pool_, index, type, std::move(shape), bytes);
   }
   // JSON, then '|' and each binary tensor.
   std::string Encode() {

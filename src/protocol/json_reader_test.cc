@@ -26,7 +26,8 @@ struct Read {
 
 // Reads `text` as the data of input "X". The text is copied to memory of its exact size, so that asan sees every step
 // beyond it.
-Read ReadData(DataType type, std::string_view text, std::int64_t count, std::size_t max_bytes = 1 << 20) {
+Read ReadData(DataType type, std::string_view text, std::int64_t count,
+              const JsonLimits& limits = std::size_t{1} << 20) {
   static const std::unique_ptr<Platform> platform = CreateLinuxPlatform();
   BufferPool pool(*platform);
   const std::vector<char> exact(text.begin(), text.end());
@@ -34,7 +35,7 @@ Read ReadData(DataType type, std::string_view text, std::int64_t count, std::siz
   Read result;
   {
     Buffer out;
-    const absl::Status status = ReadJsonTensor(cursor, type, "X", count, max_bytes, pool, out);
+    const absl::Status status = ReadJsonTensor(cursor, type, "X", count, limits, pool, out);
     result.error = MessageOf(status);
     if (status.ok()) {
       EXPECT_TRUE(cursor.Finish()) << text;
@@ -190,6 +191,17 @@ TEST(JsonReader, StringsBecomeWireForm) {
   std::string many = "[";
   for (int i = 0; i < 1000; ++i) many += i == 0 ? "\"\"" : ",\"\"";
   EXPECT_EQ(ReadData(DataType::kBytes, many + "]", 1000).bytes.size(), 4000u);
+}
+
+TEST(JsonReader, MoreElementsThanTheLimitAreRefused) {
+  JsonLimits limits(1 << 20);
+  limits.elements = 2;
+  for (const auto& [type, text] :
+       {std::pair(DataType::kInt32, "[1,[2,3]]"), std::pair(DataType::kBytes, R"([["a"],"b","c"])")}) {
+    EXPECT_EQ(
+        ReadData(type, text, 3, limits).error,
+        "JSON input 'X' has 3 elements, at most 2 are taken. Use --http-max-json-elements to increase the limit.");
+  }
 }
 
 TEST(JsonReader, StringsAboveTheLimitAreRefused) {

@@ -59,6 +59,20 @@ TEST_F(BufferPoolTest, LimitIsRefusedByNameAndHolds) {
   EXPECT_TRUE(pool.Allocate(8000).ok());
 }
 
+TEST_F(BufferPoolTest, LargeBuffersLeaveRoomForSmallOnes) {
+  constexpr std::size_t kLarge = std::size_t{4} << 20;
+  BufferPool pool(platform_, BufferPool::Options{.limit_bytes = 4 * kLarge});
+  std::vector<Buffer> held;
+  for (int i = 0; i < 3; ++i) held.push_back(*pool.Allocate(kLarge - 4096));
+  EXPECT_TRUE(absl::IsResourceExhausted(pool.Allocate(kLarge - 4096).status()))
+      << "the last sixteenth is for small ones";
+  for (int i = 0; i < 16; ++i) {
+    absl::StatusOr<Buffer> small = pool.Allocate(60'000);
+    ASSERT_TRUE(small.ok()) << small.status();
+    held.push_back(*std::move(small));
+  }
+}
+
 TEST_F(BufferPoolTest, RefusedOrThrowingMappingCountsNothing) {
   BufferPool pool(platform_);
   platform_.Arm(Fault::kOnce, 0);

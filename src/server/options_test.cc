@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <initializer_list>
 #include <set>
 #include <utility>
@@ -95,6 +97,46 @@ TEST(OptionsTest, BadValuesHaveTritonsTexts) {
         "--trace-config=opentelemetry,resource=x", "--trace-config=opentelemetry,bsp_max_queue_size=0",
         "--trace-level=x", "--control-access=x", "--http-restricted-api=x", "--grpc-restricted-protocol=trace"}) {
     EXPECT_EQ(Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+// Each has a field of its own; that the structures arrive where they count is seen in tests/integration.
+TEST(OptionsTest, EveryLimitOfAClientReachesItsOwnField) {
+  const auto ms = [](std::chrono::milliseconds value) { return value.count(); };
+  const std::vector<std::pair<std::string_view, std::function<std::int64_t(const ServerOptions&)>>> limits = {
+      {"http-max-head-size=3001", [](auto& o) { return o.http_limits.head_bytes; }},
+      {"http-max-header-count=3002", [](auto& o) { return o.http_limits.header_count; }},
+      {"http-max-body-size=3003", [](auto& o) { return o.http_limits.body_bytes; }},
+      {"http-max-stream-backlog=3004", [](auto& o) { return o.http_limits.stream_bytes; }},
+      {"http-max-connections=3005", [](auto& o) { return o.http_limits.connections; }},
+      {"http-progress-size=3006", [](auto& o) { return o.http_limits.progress_bytes; }},
+      {"http-head-timeout-secs=3007", [&](auto& o) { return ms(o.http_limits.head_timeout) / 1000; }},
+      {"http-body-timeout-secs=3008", [&](auto& o) { return ms(o.http_limits.body_timeout) / 1000; }},
+      {"http-idle-timeout-secs=3009", [&](auto& o) { return ms(o.http_limits.idle_timeout) / 1000; }},
+      {"http-progress-window-secs=3010", [&](auto& o) { return ms(o.http_limits.progress_window) / 1000; }},
+      {"http-memory-wait-secs=3011", [&](auto& o) { return ms(o.http_limits.memory_wait) / 1000; }},
+      {"http-max-json-depth=301", [](auto& o) { return o.http_json.depth; }},
+      {"http-max-json-elements=3013", [](auto& o) { return o.http_json.elements; }},
+      {"http-max-input-size=3014", [](auto& o) { return o.http_max_input_size; }},
+      {"max-shm-regions=3015", [](auto& o) { return o.max_shm_regions; }},
+      {"grpc-max-message-size=3016", [](auto& o) { return o.grpc.limits.message_bytes; }},
+      {"grpc-max-concurrent-streams=3017", [](auto& o) { return o.grpc.limits.streams; }},
+      {"grpc-keepalive-time=3018", [&](auto& o) { return ms(o.grpc.keepalive.time); }},
+      {"grpc-keepalive-timeout=3019", [&](auto& o) { return ms(o.grpc.keepalive.timeout); }},
+      {"grpc-http2-max-pings-without-data=3020", [](auto& o) { return o.grpc.keepalive.max_pings_without_data; }},
+      {"grpc-http2-min-recv-ping-interval-without-data=3021",
+       [&](auto& o) { return ms(o.grpc.keepalive.min_recv_ping_interval_without_data); }},
+      {"grpc-http2-max-ping-strikes=3022", [](auto& o) { return o.grpc.keepalive.max_ping_strikes; }},
+      {"grpc-max-connection-age=3023", [&](auto& o) { return ms(o.grpc.keepalive.connection_age.value()); }},
+      {"grpc-max-connection-age-grace=3024",
+       [&](auto& o) { return ms(o.grpc.keepalive.connection_age_grace.value()); }},
+  };
+  std::vector<std::string> arguments;
+  for (const auto& [text, get] : limits) arguments.push_back("--" + std::string(text));
+  const absl::StatusOr<ServerOptions> options = Parse(arguments);
+  ASSERT_TRUE(options.ok()) << options.status();
+  for (const auto& [text, get] : limits) {
+    EXPECT_EQ(get(*options), std::stoll(std::string(text.substr(text.find('=') + 1)))) << text;
   }
 }
 

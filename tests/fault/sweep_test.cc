@@ -451,6 +451,48 @@ std::string FaultName(const testing::TestParamInfo<Way>& test) {
 
 INSTANTIATE_TEST_SUITE_P(All, EnsembleSweep, testing::Values(kWays[0], kWays[1], kWays[2]), FaultName);
 
+// A check (load?dry_run=true) of a model that came with the request, beside a version that serves.
+TEST(CheckSweep, EveryAcquisitionThatFailsIsAFindingAndLeavesNothing) {
+  constexpr int kAcquisitions = FakeAcquisitions(0) + 1;  // the model, and the directory of its files
+  const TestEngine engine = AllEngines().front();
+  CoreHarness core(engine.Options());
+  engine.AddModel(core.folder, "m", 1);
+  ASSERT_TRUE(core.Start().ok());
+  ASSERT_TRUE(core.Load("m").ok());
+  ASSERT_EQ(*core.Infer("m"), (std::vector<float>{1, 2, 3, 4}));
+  const auto check = [&] {
+    absl::Notification answered;
+    absl::Status status;
+    core.lifecycle->Check("m", engine.Overrides(), [&](const absl::Status& result, const std::string& /*findings*/) {
+      status = result;
+      answered.Notify();
+    });
+    answered.WaitForNotification();
+    return status;
+  };
+  ASSERT_TRUE(check().ok());
+  for (const Fault fault : {Fault::kOnce, Fault::kFromThenOn, Fault::kThrow}) {
+    int n = 0;
+    for (; n < kTooMany; ++n) {
+      SCOPED_TRACE(fmt::format("n = {}", n));
+      const Baseline before = Baseline::Of(core);
+      core.platform.Arm(fault, n);
+      const absl::Status status = check();
+      const bool fired = core.platform.fired();
+      core.platform.Disarm();
+      ExpectAsBefore(before, core);
+      EXPECT_EQ(core.StateOf("m"), "1:READY;");
+      if (!fired) {
+        EXPECT_TRUE(status.ok()) << status;
+        break;
+      }
+      EXPECT_THAT(std::string(MessageOf(status)), HasSubstr("injected failure"));
+      if (HasFailure()) break;
+    }
+    EXPECT_EQ(n, kAcquisitions);
+  }
+}
+
 // The opening of an engine: what it takes as resident is all or nothing, too.
 class Opening : public testing::TestWithParam<TestEngine> {};
 

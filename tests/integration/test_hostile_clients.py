@@ -234,8 +234,9 @@ def test_connections_over_their_limit_get_503(tmp_path):
     with Served(tmp_path, "--http-max-connections=2", "--http-idle-timeout-secs=5") as limited:
         limited._await(lambda: sample(limited.metrics(), "tidemark_connections") == 0, 60, "see that nobody is connected any more")
         with connect(limited) as first, connect(limited) as second, connect(limited) as third:
-            assert read_answer(third)[0] == 503
-            assert first.recv(1) == b"" and second.recv(1) == b"", "idle ones are closed"
+            # Each loop takes its own connections: any of the three may be the one too many. The idle ones are closed.
+            answers = sorted(b"".join(iter(lambda: one.recv(4096), b"")) for one in (first, second, third))
+            assert answers[:2] == [b"", b""] and answers[2].startswith(b"HTTP/1.1 503 "), answers
         assert limited.get("/v2/health/live")[0] == 200
 
 

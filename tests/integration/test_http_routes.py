@@ -247,6 +247,16 @@ def test_framing_errors(server, headers, body, status, text):
         assert answer.headers["Accept-Encoding"] == "gzip, deflate"
 
 
+@pytest.mark.parametrize("path", [
+    "/v2/repository/index", "/v2/repository/models/ints/load", "/v2/repository/models/ints/unload", "/v2/logging",
+    "/v2/trace/setting", "/v2/models/ints/trace/setting"])
+def test_documents_of_the_control_apis_have_the_same_limit(server, path):
+    answer = call(server, "POST", path, b" " * 1000001, {})
+    assert answer.status == 400
+    assert answer.error == ("request JSON size of 1000001 bytes exceeds the maximum allowed input size of 1000000 bytes. Use "
+                            "--http-max-input-size to increase the limit.")
+
+
 P = "[request id: <id_unknown>] "
 
 

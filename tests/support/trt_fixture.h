@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,27 @@
 
 // For tests of the TensorRT backend: a backend over the fake GPU libraries, and requests for its instances.
 namespace tidemark {
+
+// The configuration of FakePlan::AddSub().
+inline constexpr char kAddSub[] = R"(max_batch_size: 64
+  input { name: "INPUT0" data_type: TYPE_FP32 dims: 16 } input { name: "INPUT1" data_type: TYPE_FP32 dims: 16 }
+  output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 16 } output { name: "OUTPUT1" data_type: TYPE_FP32 dims: 16 })";
+
+inline std::vector<float> Ramp(std::size_t count, float from) {
+  std::vector<float> values(count);
+  std::iota(values.begin(), values.end(), from);
+  return values;
+}
+
+// What the fake libraries hold; a test that loses a device leaves something to those after it.
+inline std::map<std::string, std::int64_t> Live() {
+  std::map<std::string, std::int64_t> live;
+  for (const char* kind : {"runtimes", "engines", "contexts", "device_blocks", "device_bytes", "pinned_blocks",
+                           "streams", "events", "graphs", "graph_execs"}) {
+    live[kind] = FakeGpuLive(kind);
+  }
+  return live;
+}
 
 class CollectingSink final : public OutputSink {
  public:
