@@ -15,6 +15,7 @@ import pytest
 
 if "kserve" not in sys.modules:
     spec = importlib.util.find_spec("kserve")
+    assert spec is not None, "kserve is not there; tools/setup.sh installs it"
     package = types.ModuleType("kserve")
     package.__path__, package.__spec__ = list(spec.submodule_search_locations), spec
     sys.modules["kserve"] = package
