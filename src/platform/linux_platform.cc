@@ -10,29 +10,41 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/synchronization/mutex.h"
-#include "base/clock.h"
 #include "base/status.h"
 #include "platform/platform.h"
 #include "platform/shared_memory.h"
 
 namespace tidemark {
 
+// A thread that runs one body after the other; it is made with the platform and ends with it.
+struct SpareThread {
+  std::thread thread;
+  std::string name;
+  std::function<void()> body;  // set: it has one to run
+  bool finished = false;       // the body has ended, and what belonged to it is gone
+  absl::CondVar changed;       // of these, which the platform's mutex guards
+};
+
 class Platform::Thread {
  public:
-  std::thread thread;
+  std::thread thread;            // ends with its body
+  SpareThread* spare = nullptr;  // or this one runs it
 };
 
 namespace {
@@ -82,6 +94,7 @@ class LinuxPlatform final : public Platform {
       starter_ends_ = true;
     }
     if (starter_.joinable()) starter_.join();
+    EndSpares();
   }
 
   absl::StatusOr<std::byte*> MapMemory(std::size_t bytes) override {
@@ -212,6 +225,7 @@ class LinuxPlatform final : public Platform {
 
   absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override {
     if (NiceOfThisThread() <= normal_nice_) return StartHere(name, std::move(body));
+    if (Thread* const thread = StartOnSpare(name, body)) return thread;
     // A new thread inherits the priority of whoever starts it, and may not raise it: a load must not start the threads
     // that serve requests. The starter, as old as the first lowering, does it.
     Order order;
@@ -221,12 +235,7 @@ class LinuxPlatform final : public Platform {
       absl::MutexLock lock(&starter_mutex_);
       if (!starter_.joinable()) return StartHere(name, std::move(body));
       orders_.push_back(&order);
-      ordered_.fetch_add(1, std::memory_order_release);
-    }
-    const auto done = [&order] { return order.done.load(std::memory_order_acquire); };
-    if (!SpinUntil(done)) {
-      absl::MutexLock lock(&starter_mutex_);
-      starter_mutex_.Await(absl::Condition(&done));
+      starter_mutex_.Await(absl::Condition(&order.done));
     }
     return std::move(order.result);
   }
@@ -246,6 +255,7 @@ class LinuxPlatform final : public Platform {
 
   absl::Status JoinThread(Thread* thread) override {
     const std::unique_ptr<Thread> owned(thread);
+    if (owned->spare != nullptr) return AwaitSpare(*owned->spare);
     if (owned->thread.get_id() == std::this_thread::get_id()) {
       owned->thread.detach();
       return absl::InternalError("a thread cannot join itself");
@@ -284,48 +294,118 @@ class LinuxPlatform final : public Platform {
     std::string_view name;
     std::function<void()>* body = nullptr;
     absl::StatusOr<Thread*> result = absl::UnknownError("not started");
-    std::atomic<bool> done = false;
+    bool done = false;  // under the starter's mutex
   };
-
-  // A thread is started in less time than another one needs to fall asleep and wake up again, and a load starts several: so
-  // both sides look for a moment before they sleep. False when the moment has passed.
-  template <typename Ready>
-  bool SpinUntil(const Ready& ready) const {
-    constexpr std::int64_t kMomentNanos = 50'000;
-    if (!several_processors_) return false;
-    const std::int64_t end = NowNanos() + kMomentNanos;
-    while (!ready()) {
-      for (int i = 0; i < 8; ++i) Pause();
-      if (NowNanos() > end) return false;
-    }
-    return true;
-  }
-
-  static void Pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
 
   static int NiceOfThisThread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
+  // A spare thread runs the body; null when all are busy.
+  Thread* StartOnSpare(std::string_view name, std::function<void()>& body) {
+    auto thread = std::make_unique<Thread>();
+    absl::MutexLock lock(&spare_mutex_);
+    if (idle_spares_.empty()) return nullptr;
+    SpareThread& spare = *idle_spares_.back();
+    spare.name = std::string(name.substr(0, 15));
+    spare.body = std::move(body);  // from here on nothing fails
+    idle_spares_.pop_back();
+    spare.finished = false;
+    thread->spare = &spare;
+    spare.changed.Signal();
+    return thread.release();
+  }
+
+  absl::Status AwaitSpare(SpareThread& spare) {
+    absl::MutexLock lock(&spare_mutex_);
+    if (spare.thread.get_id() == std::this_thread::get_id()) return absl::InternalError("a thread cannot join itself");
+    while (!spare.finished) spare.changed.Wait(&spare_mutex_);
+    idle_spares_.push_back(&spare);  // it has room for all of them
+    return absl::OkStatus();
+  }
+
+  void SpareMain(SpareThread& spare) {
+    constexpr const char* kIdleName = "spare";
+    pthread_setname_np(pthread_self(), kIdleName);
+    const StackBelow stack;
+    for (;;) {
+      std::function<void()> body;
+      {
+        absl::MutexLock lock(&spare_mutex_);
+        while (!spare.body && !spares_end_) spare.changed.Wait(&spare_mutex_);
+        if (!spare.body) return;
+        body = std::exchange(spare.body, nullptr);
+        pthread_setname_np(pthread_self(), spare.name.c_str());
+      }
+      body();
+      body = nullptr;
+      stack.Release();
+      pthread_setname_np(pthread_self(), kIdleName);
+      absl::MutexLock lock(&spare_mutex_);
+      spare.finished = true;
+      spare.changed.Signal();
+    }
+  }
+
+  // The part of the calling thread's stack that nothing lies on.
+  class StackBelow {
+   public:
+    StackBelow() {
+      pthread_attr_t attributes;
+      if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
+      void* lowest = nullptr;
+      std::size_t bytes = 0;
+      if (pthread_attr_getstack(&attributes, &lowest, &bytes) == 0) lowest_ = static_cast<std::byte*>(lowest);
+      pthread_attr_destroy(&attributes);
+    }
+    // As the C library does it for threads that end.
+    void Release() const {
+      constexpr std::size_t kKept = std::size_t{64} << 10;
+      const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) & ~(kKept - 1);
+      const auto lowest = reinterpret_cast<std::uintptr_t>(lowest_);
+      if (lowest_ == nullptr || here <= lowest + kKept) return;
+      madvise(lowest_, here - kKept - lowest, MADV_DONTNEED);
+    }
+
+   private:
+    std::byte* lowest_ = nullptr;
+  };
+
+  // At the beginning of the starter, so that they have its priority.
+  void MakeSpares() {
+    absl::MutexLock lock(&spare_mutex_);
+    try {
+      idle_spares_.reserve(kSpares);
+      spares_.reserve(kSpares);
+      for (int i = 0; i < kSpares; ++i) {
+        auto spare = std::make_unique<SpareThread>();
+        spare->thread = std::thread([this, self = spare.get()] { SpareMain(*self); });
+        idle_spares_.push_back(spare.get());
+        spares_.push_back(std::move(spare));
+      }
+    } catch (const std::exception&) {
+      // Without them each load starts its threads.
+    }
+  }
+
+  void EndSpares() {
+    {
+      absl::MutexLock lock(&spare_mutex_);
+      spares_end_ = true;
+      for (const auto& spare : spares_) spare->changed.SignalAll();
+    }
+    for (const auto& spare : spares_) spare->thread.join();
+  }
+
   void StartForOthers() {
     pthread_setname_np(pthread_self(), "starter");
-    std::uint64_t begun = 0;
+    MakeSpares();
     while (Order* const order = NextOrder()) {
-      ++begun;
       try {
         order->result = StartHere(order->name, std::move(*order->body));
       } catch (const std::bad_alloc&) {
         order->result = absl::ResourceExhaustedError(fmt::format("no memory to start thread '{}'", order->name));
       }
-      {
-        absl::MutexLock lock(&starter_mutex_);  // whoever waits is told by the unlocking
-        order->done.store(true, std::memory_order_release);
-      }
-      SpinUntil([&] { return ordered_.load(std::memory_order_acquire) != begun; });
+      absl::MutexLock lock(&starter_mutex_);  // whoever waits is told by the unlocking
+      order->done = true;
     }
   }
 
@@ -341,13 +421,19 @@ class LinuxPlatform final : public Platform {
     return order;
   }
 
+  // Threads that loads need come and go with every load: so many are kept, in place of some ten microseconds for the start
+  // and the end of each. They are as many before a load as after its unload.
+  static constexpr int kSpares = 2;
+  absl::Mutex spare_mutex_;
+  bool spares_end_ ABSL_GUARDED_BY(spare_mutex_) = false;
+  std::vector<SpareThread*> idle_spares_ ABSL_GUARDED_BY(spare_mutex_);
+  std::vector<std::unique_ptr<SpareThread>> spares_;  // the starter's, then the destructor's
+
   const int normal_nice_ = NiceOfThisThread();
-  const bool several_processors_ = std::thread::hardware_concurrency() > 1;
   absl::Mutex starter_mutex_;
   std::thread starter_;  // guarded by starter_mutex_ until the destructor
   bool starter_ends_ ABSL_GUARDED_BY(starter_mutex_) = false;
   std::deque<Order*> orders_ ABSL_GUARDED_BY(starter_mutex_);
-  std::atomic<std::uint64_t> ordered_{0};  // so many since the beginning
 
   absl::Mutex mutex_;
   std::map<std::filesystem::path, int> temp_directories_ ABSL_GUARDED_BY(mutex_);

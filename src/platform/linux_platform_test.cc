@@ -5,8 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <fstream>
+#include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "platform/platform.h"
@@ -91,6 +95,41 @@ TEST(LinuxPlatform, LoweredThreadsStartAnyNumberOfThreadsAtOnce) {
   }
   for (Platform::Thread* load : loads) EXPECT_TRUE(platform->JoinThread(load).ok());
   EXPECT_EQ(ran.load(), 900);
+}
+
+TEST(LinuxPlatform, TwoThreadsAtATimeAreTheSameTwoForEveryLoad) {
+  const auto platform = CreateLinuxPlatform();
+  Platform::Thread* load = *platform->StartThread("load", [&] {
+    platform->LowerThreadPriority();
+    // The first may come before the two are made; its starter makes them first.
+    const auto run_two = [&] {
+      std::array<pid_t, 2> ids{};
+      std::array<Platform::Thread*, 2> threads{};
+      for (std::size_t i = 0; i < 2; ++i) threads[i] = *platform->StartThread("t", [&ids, i] { ids[i] = gettid(); });
+      for (Platform::Thread* thread : threads) EXPECT_TRUE(platform->JoinThread(thread).ok());
+      return std::set<pid_t>(ids.begin(), ids.end());
+    };
+    run_two();
+    const std::set<pid_t> first = run_two();
+    EXPECT_EQ(first.size(), 2U);
+    for (int round = 0; round < 20; ++round) EXPECT_EQ(run_two(), first);
+  });
+  ASSERT_TRUE(platform->JoinThread(load).ok());
+}
+
+TEST(LinuxPlatform, WhatABodyHoldsIsGoneWhenItsThreadIsJoined) {
+  const auto platform = CreateLinuxPlatform();
+  Platform::Thread* load = *platform->StartThread("load", [&] {
+    platform->LowerThreadPriority();
+    for (int round = 0; round < 10; ++round) {
+      auto held = std::make_shared<int>(1);
+      const std::weak_ptr<int> watch = held;
+      Platform::Thread* thread = *platform->StartThread("t", [held = std::move(held)] {});
+      EXPECT_TRUE(platform->JoinThread(thread).ok());
+      EXPECT_TRUE(watch.expired());
+    }
+  });
+  ASSERT_TRUE(platform->JoinThread(load).ok());
 }
 
 TEST(LinuxPlatform, ErrorsNameTheThingAndTheReason) {

@@ -53,11 +53,14 @@ bool MachineSwaps() {
 // Anonymous memory in bytes by `statm`, whose numbers are pages: size resident shared (of files and shared memory) … Half of
 // what `status` costs, but it has no swap. nullopt when it cannot be read.
 std::optional<std::uint64_t> AnonymousOfStatm(const std::filesystem::path& proc) {
-  const int fd = open((proc / "self" / "statm").c_str(), O_RDONLY | O_CLOEXEC);
+  // That of this process stays open: opening costs more than reading.
+  const bool own = proc == "/proc";
+  static const int kept = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  const int fd = own ? kept : open((proc / "self" / "statm").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return std::nullopt;
   std::array<char, 256> text{};
-  const ssize_t length = read(fd, text.data(), text.size());
-  close(fd);
+  const ssize_t length = pread(fd, text.data(), text.size(), 0);
+  if (!own) close(fd);
   const char* at = text.data();
   const char* const end = at + std::max<ssize_t>(length, 0);
   std::array<std::uint64_t, 3> pages{};
