@@ -42,17 +42,39 @@ void LoadPool::Shutdown() { scope_->ReleaseAll(); }
 void LoadPool::Stop() {
   absl::MutexLock lock(&mutex_);
   stopping_ = true;
-  work_.SignalAll();
-  unload_work_.SignalAll();
+  for (Idle* idle : idle_) idle->wake.Signal();
+  if (idle_unloader_ != nullptr) idle_unloader_->wake.Signal();
   due_changed_.SignalAll();
 }
 
-// One thread that may take it: with all of them awake, a task of a millisecond costs half as much again in waking up.
+// One thread that may take it: with all of them awake, a task of a millisecond costs half as much again in waking up. The
+// one that worked last: what an engine's code and the model's memory need is still in the caches of its processor.
 void LoadPool::WakeFor(Lane lane) {
-  if (lane == Lane::kUnloads && std::exchange(unloader_waits_, false)) {
-    unload_work_.Signal();
+  Idle* idle = nullptr;
+  if (!idle_.empty()) {
+    idle = idle_.back();
+    idle_.pop_back();
+  } else if (lane == Lane::kUnloads) {
+    idle = std::exchange(idle_unloader_, nullptr);
+  }
+  if (idle == nullptr) return;  // whoever is done first looks for more
+  idle->woken = true;
+  idle->wake.Signal();
+}
+
+void LoadPool::Await(Idle& self, bool unloads_only) {
+  self.woken = false;
+  if (unloads_only) {
+    idle_unloader_ = &self;
   } else {
-    work_.Signal();
+    idle_.push_back(&self);
+  }
+  while (!self.woken && !stopping_) self.wake.Wait(&mutex_);
+  if (self.woken) return;  // at the end nobody has taken it off the list
+  if (unloads_only) {
+    idle_unloader_ = nullptr;
+  } else {
+    std::erase(idle_, &self);
   }
 }
 
@@ -80,6 +102,7 @@ void LoadPool::Revoke(const Ticket& ticket) {
 }
 
 void LoadPool::Worker(bool unloads_only) {
+  Idle idle;
   for (;;) {
     Task task;
     {
@@ -87,11 +110,7 @@ void LoadPool::Worker(bool unloads_only) {
       const auto nothing = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return unloads_.empty() && (unloads_only || loads_.empty());
       };
-      while (nothing() && !stopping_) {
-        if (unloads_only) unloader_waits_ = true;
-        (unloads_only ? unload_work_ : work_).Wait(&mutex_);
-      }
-      if (unloads_only) unloader_waits_ = false;
+      while (nothing() && !stopping_) Await(idle, unloads_only);
       if (nothing()) return;
       std::deque<Task>& lane = unloads_.empty() ? loads_ : unloads_;
       task = std::move(lane.front());

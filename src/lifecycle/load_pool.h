@@ -53,17 +53,22 @@ class LoadPool {
   void RunAll(std::vector<std::function<void()>> tasks);
 
  private:
+  // A thread that has nothing to do.
+  struct Idle {
+    absl::CondVar wake;
+    bool woken = false;
+  };
   void Worker(bool unloads_only);
   void WakeFor(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Await(Idle& self, bool unloads_only) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Timer();
   void Stop();
 
   absl::Mutex mutex_;
-  absl::CondVar work_;         // of the threads that take either lane
-  absl::CondVar unload_work_;  // of the one for unloads alone
   absl::CondVar due_changed_;  // of the timer: only when it would sleep too long
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool unloader_waits_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Idle*> idle_ ABSL_GUARDED_BY(mutex_);        // of the threads that take either lane, the latest last
+  Idle* idle_unloader_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the one for unloads alone
   std::deque<Task> loads_ ABSL_GUARDED_BY(mutex_);
   std::deque<Task> unloads_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
