@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -161,19 +162,30 @@ def infer_body(elements):
 
 
 class Cycles:
-    """Loads and unloads over one kept-alive connection, timed."""
+    """Loads and unloads over one kept-alive connection, timed from the first byte sent to the last one received. A plain
+    socket: http.client spends 0.1 ms of its own on each request."""
 
     def __init__(self, server):
-        self.connection = http.client.HTTPConnection(server.url)
+        host, _, port = server.url.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def post(self, path):
+        request = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n".encode()
+        answer, missing = b"", 1
         start = time.perf_counter()
-        self.connection.request("POST", path)
-        answer = self.connection.getresponse()
-        body = answer.read()
-        if answer.status != 200:
-            raise RuntimeError(f"{path}: {answer.status} {body.decode()}")
-        return (time.perf_counter() - start) * 1000
+        self.socket.sendall(request)
+        while missing > 0:
+            if not (piece := self.socket.recv(1 << 16)):
+                raise RuntimeError(f"{path}: the connection was closed")
+            end = time.perf_counter()
+            answer += piece
+            head, blank, body = answer.partition(b"\r\n\r\n")
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            missing = (int(length[1]) if length else 0) - len(body) if blank else 1
+        if b" 200 " not in head.partition(b"\r\n")[0]:
+            raise RuntimeError(f"{path}: {answer.decode()}")
+        return (end - start) * 1000
 
     def cycle(self, model):
         return {"load ms": self.post(f"/v2/repository/models/{model}/load"),

@@ -73,11 +73,7 @@ Shape BackendShape(const TensorInfo& info, const Shape& given) {
 
 ModelInfo::ModelInfo(const inference::ModelConfig& config, std::int64_t version,
                      const std::map<std::string, std::vector<std::string>>& labels)
-    : config_(config),
-      version_(version),
-      version_text_(std::to_string(version)),
-      config_json_(ConfigJson(config_)),
-      decoupled_(IsDecoupled(config_)) {
+    : config_(config), version_(version), version_text_(std::to_string(version)), decoupled_(IsDecoupled(config_)) {
   for (const inference::ModelInput& input : config_.input()) {
     TensorInfo& info = inputs_.emplace_back(MakeTensorInfo(config_, input));
     info.optional = input.optional();
@@ -89,6 +85,8 @@ ModelInfo::ModelInfo(const inference::ModelConfig& config, std::int64_t version,
     if (const auto it = labels.find(info.name); it != labels.end()) info.labels = it->second;
   }
 }
+
+std::string ModelInfo::config_json() const { return ConfigJson(config_); }
 
 const TensorInfo* ModelInfo::FindInput(std::string_view name) const { return Find(inputs_, name); }
 const TensorInfo* ModelInfo::FindOutput(std::string_view name) const { return Find(outputs_, name); }

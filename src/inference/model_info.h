@@ -39,7 +39,7 @@ class ModelInfo {
   std::int64_t version() const { return version_; }
   const std::string& version_text() const { return version_text_; }
   const inference::ModelConfig& config() const { return config_; }
-  const std::string& config_json() const { return config_json_; }  // body of GET …/config
+  std::string config_json() const;  // body of GET …/config; made anew for each, so that a load does not wait for it
   std::int64_t max_batch_size() const { return config_.max_batch_size(); }
   bool decoupled() const { return decoupled_; }
   const std::vector<TensorInfo>& inputs() const { return inputs_; }
@@ -67,7 +67,6 @@ class ModelInfo {
   const inference::ModelConfig config_;
   const std::int64_t version_;
   const std::string version_text_;
-  std::string config_json_;
   bool decoupled_ = false;
   bool takes_device_memory_ = false;
   std::size_t required_inputs_ = 0;
