@@ -496,6 +496,7 @@ void InstanceScheduler::AnswerUnexecuted(std::unique_ptr<InferenceRequest> reque
 }
 
 void InstanceScheduler::AnswerAll(Batch& batch) {
+  for (ScheduledRequest& scheduled : batch) scheduled.state.reset();  // what a client has heard of holds no memory
   for (ScheduledRequest& scheduled : batch) {
     if (!scheduled.is_null && scheduled.request != nullptr) Answer(scheduled);
   }

@@ -14,6 +14,10 @@ absl::StatusOr<std::unique_ptr<LoadPool>> LoadPool::Create(Ledger& ledger, Platf
                                        Scope::Options{.cancel = nullptr, .reservations = nullptr, .resident = true});
   auto pool = std::make_unique<LoadPool>(Private(), std::move(scope));
   LoadPool* self = pool.get();
+  {
+    absl::MutexLock lock(&self->mutex_);
+    self->idle_.reserve(static_cast<std::size_t>(std::max(threads, 1)));  // nothing fails on the threads
+  }
   RETURN_IF_ERROR(self->scope_
                       ->StartThread(
                           "load timer", [self] { self->Timer(); }, [self] { self->Stop(); }, "timer")

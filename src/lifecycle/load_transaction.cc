@@ -234,6 +234,7 @@ absl::Status LoadTransaction::WarmUp() {
     }
     const std::uint32_t rounds = std::max<std::uint32_t>(sample.count(), 1);
     for (std::uint32_t i = 0; i < rounds; ++i) {
+      static_cast<void>(model_.scope->TakeRefusal());
       if (absl::Status status =
               scheduler_->WarmUp(parts_.cancel, sample.batch_size(),
                                  [&] { return MakeWarmupRequest(info, sample, source_.directory, *parts_.buffers); });

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cfenv>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -225,7 +226,10 @@ class LinuxPlatform final : public Platform {
 
   absl::StatusOr<Thread*> StartThread(std::string_view name, std::function<void()> body) override {
     if (NiceOfThisThread() <= normal_nice_) return StartHere(name, std::move(body));
-    if (Thread* const thread = StartOnSpare(name, body)) return thread;
+    // Not for threads of an engine's own, whose thread-locals must end with them.
+    if (name == "instance") {
+      if (Thread* const thread = StartOnSpare(name, body)) return thread;
+    }
     // A new thread inherits the priority of whoever starts it, and may not raise it: a load must not start the threads
     // that serve requests. The starter, as old as the first lowering, does it.
     Order order;
@@ -326,6 +330,8 @@ class LinuxPlatform final : public Platform {
     constexpr const char* kIdleName = "spare";
     pthread_setname_np(pthread_self(), kIdleName);
     const StackBelow stack;
+    std::fenv_t floats;
+    std::fegetenv(&floats);
     for (;;) {
       std::function<void()> body;
       {
@@ -337,6 +343,7 @@ class LinuxPlatform final : public Platform {
       }
       body();
       body = nullptr;
+      std::fesetenv(&floats);  // an engine may have said how its thread rounds and treats denormals
       stack.Release();
       pthread_setname_np(pthread_self(), kIdleName);
       absl::MutexLock lock(&spare_mutex_);

@@ -105,7 +105,8 @@ TEST(LinuxPlatform, TwoThreadsAtATimeAreTheSameTwoForEveryLoad) {
     const auto run_two = [&] {
       std::array<pid_t, 2> ids{};
       std::array<Platform::Thread*, 2> threads{};
-      for (std::size_t i = 0; i < 2; ++i) threads[i] = *platform->StartThread("t", [&ids, i] { ids[i] = gettid(); });
+      for (std::size_t i = 0; i < 2; ++i)
+        threads[i] = *platform->StartThread("instance", [&ids, i] { ids[i] = gettid(); });
       for (Platform::Thread* thread : threads) EXPECT_TRUE(platform->JoinThread(thread).ok());
       return std::set<pid_t>(ids.begin(), ids.end());
     };
@@ -124,7 +125,7 @@ TEST(LinuxPlatform, WhatABodyHoldsIsGoneWhenItsThreadIsJoined) {
     for (int round = 0; round < 10; ++round) {
       auto held = std::make_shared<int>(1);
       const std::weak_ptr<int> watch = held;
-      Platform::Thread* thread = *platform->StartThread("t", [held = std::move(held)] {});
+      Platform::Thread* thread = *platform->StartThread("instance", [held = std::move(held)] {});
       EXPECT_TRUE(platform->JoinThread(thread).ok());
       EXPECT_TRUE(watch.expired());
     }

@@ -81,9 +81,9 @@ absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
     for (const MountedRepository& mount : mounts_) {
       std::vector<fs::path>& directories =
           found[{options_.namespacing ? mount.root.string() : std::string(), mount.name}];
-      if (std::find(directories.begin(), directories.end(), mount.directory) == directories.end()) {
-        directories.push_back(mount.directory);
-      }
+      std::error_code ignored;  // a root may be written in another way than the mounted one
+      const auto same = [&](const fs::path& one) { return fs::equivalent(one, mount.directory, ignored); };
+      if (std::none_of(directories.begin(), directories.end(), same)) directories.push_back(mount.directory);
     }
   }
   std::vector<ModelEntry> entries;

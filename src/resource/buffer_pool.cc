@@ -115,12 +115,13 @@ absl::StatusOr<Buffer> BufferPool::Allocate(std::size_t bytes) {
 }
 
 absl::StatusOr<Buffer> BufferPool::Adopt(std::span<std::byte> block, std::size_t front, std::size_t size) {
+  const bool small = block.size() <= (std::size_t{1} << kMaxShift);  // what is kept for small ones: as in Allocate
+  const std::uint64_t limit = small ? options_.limit_bytes : options_.limit_bytes - options_.limit_bytes / 16;
   const std::uint64_t used = used_.fetch_add(block.size(), std::memory_order_relaxed) + block.size();
-  if (used > options_.limit_bytes) {
+  if (used > limit) {
     used_.fetch_sub(block.size(), std::memory_order_relaxed);
-    return absl::ResourceExhaustedError(
-        fmt::format("a request buffer of {} bytes does not fit: {} of {} bytes are in use", size, used - block.size(),
-                    options_.limit_bytes));
+    return absl::ResourceExhaustedError(fmt::format(
+        "a request buffer of {} bytes does not fit: {} of {} bytes are in use", size, used - block.size(), limit));
   }
   adopted_.fetch_add(1, std::memory_order_relaxed);
   large_requests_.fetch_add(1, std::memory_order_relaxed);
@@ -134,8 +135,7 @@ std::byte* BufferPool::TakeCached(std::size_t block) noexcept {
   std::byte* const data = it->first;
   large_bytes_ -= block;
   cached_.fetch_sub(block, std::memory_order_relaxed);
-  *it = large_.back();
-  large_.pop_back();
+  large_.erase(it);
   return data;
 }
 
@@ -154,17 +154,28 @@ void BufferPool::Return(std::byte* data, std::size_t block, bool mapped) noexcep
     std::free(data);
     return;
   }
-  {
-    absl::MutexLock lock(&large_mutex_);
-    if (large_bytes_ + block <= options_.cached_large_bytes && large_.size() < large_.capacity()) {
-      large_.emplace_back(data, block);
-      large_bytes_ += block;
-      cached_.fetch_add(block, std::memory_order_relaxed);
-      return;
+  for (;;) {
+    std::pair<std::byte*, std::size_t> out{data, block};
+    {
+      absl::MutexLock lock(&large_mutex_);
+      if (large_bytes_ + block <= options_.cached_large_bytes && large_.size() < large_.capacity()) {
+        large_.emplace_back(data, block);
+        large_bytes_ += block;
+        cached_.fetch_add(block, std::memory_order_relaxed);
+        return;
+      }
+      // The oldest make room: sizes that nobody asks for again must not keep out those that are in use.
+      if (block <= options_.cached_large_bytes && !large_.empty()) {
+        out = large_.front();
+        large_.erase(large_.begin());
+        large_bytes_ -= out.second;
+        cached_.fetch_sub(out.second, std::memory_order_relaxed);
+      }
     }
-  }
-  if (const absl::Status status = platform_.UnmapMemory(data, block); !status.ok()) {
-    LOG_ERROR("a request buffer could not be given back: {}", MessageOf(status));
+    if (const absl::Status status = platform_.UnmapMemory(out.first, out.second); !status.ok()) {
+      LOG_ERROR("a request buffer could not be given back: {}", MessageOf(status));
+    }
+    if (out.first == data) return;
   }
 }
 

@@ -17,7 +17,7 @@ namespace tidemark {
 
 // The heap that an engine's allocator hook draws on: blocks of 64 KiB and more are mapped through a scope, a ledger row
 // each; smaller ones come from the C library and share one row of kind small_heap. Freed large blocks are kept for reuse
-// up to a cap (their rows stay open), so that a running model opens no rows. Every block is 64-byte aligned.
+// up to a cap (their rows stay open), so that a model opens no rows while its sizes stay the same. Blocks: 64-byte aligned.
 //
 // Thread-safe. Must outlive the engine objects that use it and die before its scope; blocks that are still out when the
 // heap dies are given back with it and reported. A block may be freed from any thread, by Free alone (the heap is found

@@ -56,7 +56,7 @@ struct GpuGraph {
 // What an operator allows models on GPUs.
 struct GpuPolicy {
   double min_compute_capability = 0;       // GPUs below are left alone; 7.5 is major 7, minor 5
-  std::map<DeviceId, double> load_limits;  // the part of a GPU's memory, 0 to 1, beyond which no load may end
+  std::map<DeviceId, double> load_limits;  // the part of its memory, 0 to 1, that may be in use when instances are made
 };
 enum class StreamPriority : std::uint8_t { kDefault, kMax, kMin };
 

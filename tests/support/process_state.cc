@@ -44,7 +44,7 @@ std::string Difference(const ProcessState& before, const ProcessState& after) {
     if (was != is) text += fmt::format("{} {} -> {}; ", what, was, is);
   };
   compare("descriptors", before.descriptors, after.descriptors);
-  compare("threads", before.threads, after.threads);
+  if (after.threads > before.threads) compare("threads", before.threads, after.threads);
 #ifndef TIDEMARK_SANITIZED  // a sanitizer maps files of its own when it meets an exception
   compare("file mappings", before.file_mappings, after.file_mappings);
 #endif

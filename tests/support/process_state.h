@@ -22,7 +22,8 @@ ProcessState ReadProcessStateWithThreads(int threads);
 // Entries of a folder.
 int EntriesOf(const std::string& folder);
 
-// Empty when descriptors, threads and file mappings of the two are equal; else what differs.
+// Empty when descriptors and file mappings of the two are equal and there are no more threads (one that was joined may have
+// counted before); else what differs.
 std::string Difference(const ProcessState& before, const ProcessState& after);
 
 }  // namespace tidemark
