@@ -382,6 +382,22 @@ TEST_F(SinkTest, ReshapeIsUndone) {
   EXPECT_EQ(Seen({4, 7}), (Shape{4, 7}));
 }
 
+TEST_F(SinkTest, AnUndeclaredStateMayBeGiven) {
+  Make(R"(output { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } sequence_batching { state {
+            input_name: "IN" output_name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] } })");
+  request_.outputs = {{"A", false, 0, {}}};
+  const auto tensors = SequenceTensors::Create(*info_, "/nowhere", buffers_);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  const auto state = (*tensors)->NewState();
+  ASSERT_TRUE(state.ok());
+  sink_->KeepStates(tensors->get(), state->get());
+  const Shape shape{1, 4};
+  Buffer made = *buffers_.Allocate(16);
+  std::memset(made.data(), 7, 16);
+  ASSERT_TRUE(sink_->Give(1, DataType::kFp32, AsSpan(shape), std::move(made)).ok());
+  EXPECT_TRUE(request_.response.outputs.empty()) << "it is no client's";
+}
+
 TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
   Make(
       "output { name: \"A\" data_type: TYPE_FP32 dims: [ 1 ] } output { name: \"B\" data_type: TYPE_FP32 "

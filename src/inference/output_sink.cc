@@ -105,8 +105,8 @@ ResponseOutput& ResponseSink::AddOutput(std::size_t index, DataType data_type, s
 
 absl::Status ResponseSink::Give(std::size_t index, DataType data_type, std::span<const std::int64_t> shape,
                                 Buffer data) {
-  const RequestedOutput* const asked = Asked(info_.outputs()[index].name);
-  // A client's region and a state's memory get a copy.
+  // A client's region and a state's memory get a copy. A state may lie behind the model's outputs.
+  const RequestedOutput* const asked = IsState(index) ? nullptr : Asked(info_.outputs()[index].name);
   if (IsState(index) || (asked != nullptr && asked->destination)) {
     return OutputSink::Give(index, data_type, shape, std::move(data));
   }

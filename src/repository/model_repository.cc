@@ -168,7 +168,7 @@ absl::StatusOr<fs::path> ModelRepository::ChooseModel(std::string_view name, con
 absl::Status ModelRepository::Mount(std::string_view name, const fs::path& root) {
   RETURN_IF_ERROR(ValidateLoadName(name));
   std::error_code error;
-  const fs::path real = root.is_absolute() ? fs::canonical(root, error) : fs::path();
+  fs::path real = root.is_absolute() ? fs::canonical(root, error) : fs::path();
   if (real.empty() || error || !fs::is_directory(real, error)) {
     return absl::InvalidArgumentError(fmt::format(
         "repository of model '{}': found '{}', expected the absolute path of a directory", name, root.string()));
@@ -179,7 +179,13 @@ absl::Status ModelRepository::Mount(std::string_view name, const fs::path& root)
           fmt::format("repository of model '{}': '{}' lies in {}, which holds no models", name, root.string(), system));
     }
   }
-  ASSIGN_OR_RETURN(fs::path directory, ChooseModel(name, real));
+  fs::path directory;
+  if (fs::is_regular_file(real / "config.pbtxt", error)) {  // the model itself: its repository is the parent
+    directory = real;
+    real = real.parent_path();
+  } else {
+    ASSIGN_OR_RETURN(directory, ChooseModel(name, real));
+  }
   absl::MutexLock lock(&mutex_);
   for (const MountedRepository& mount : mounts_) {
     if (mount.name == name) {

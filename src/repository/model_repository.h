@@ -125,7 +125,8 @@ class ModelRepository {
 
   // From now on `name` is also a model in another repository, `root` (an absolute path): its directory of that name, or the
   // only one, or among several the only ensemble. The other directories of `root` are found by their own names, for the
-  // members of an ensemble. For loads that name a repository (SageMaker's). ALREADY_EXISTS when the name is mounted;
+  // members of an ensemble. A `root` with a config.pbtxt is the model's own directory, and its parent the repository.
+  // For loads that name a repository (SageMaker's). ALREADY_EXISTS when the name is mounted;
   // INVALID_ARGUMENT for a bad name, a root that is no directory or lies in /dev, /proc or /sys, or when it cannot be told
   // which directory is meant.
   absl::Status Mount(std::string_view name, const std::filesystem::path& root);

@@ -100,6 +100,17 @@ TEST_F(ModelRepositoryTest, AMountedModelIsFoundByItsNameUntilItIsUnmounted) {
   EXPECT_TRUE(repository->Names()->empty());
 }
 
+TEST_F(ModelRepositoryTest, TheModelsOwnDirectoryMayBeMounted) {
+  fs::create_directories(root_ / "own");
+  Write("archive/model/config.pbtxt", "backend: \"identity\"\n");
+  Write("archive/model/1/f");
+  Write("archive/model/2/f");
+  const auto repository = Open({.roots = {root_ / "own"}, .config_name = ""});
+  ASSERT_TRUE(repository->Mount("served", root_ / "archive/model").ok());
+  EXPECT_TRUE(fs::equivalent(repository->Find("served").at(0).directories.at(0), root_ / "archive/model"));
+  EXPECT_TRUE(repository->Find("1").empty()) << "a version is no model";
+}
+
 TEST_F(ModelRepositoryTest, AmongSeveralDirectoriesTheNamedOneOrTheEnsembleIsMounted) {
   fs::create_directories(root_ / "own");
   Write("r/a/config.pbtxt", kConfig);

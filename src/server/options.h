@@ -68,6 +68,7 @@ struct ServerOptions {
 
   bool allow_http = true;
   bool allow_http_given = false;
+  bool allow_grpc_given = false;
   std::string http_address = "0.0.0.0";
   std::uint16_t http_port = 8000;  // 0: any free port
   bool reuse_http_port = false;

@@ -86,6 +86,7 @@ absl::Status CompleteCloudOptions(ServerOptions& options) {
   const bool prediction = Variable("AIP_MODE") == "PREDICTION";
   if (!vertex.allow) vertex.allow = prediction;
   if (prediction && !options.allow_http_given) options.allow_http = false;
+  if (prediction && !options.allow_grpc_given) options.allow_grpc = false;
   const std::string port = Variable("AIP_HTTP_PORT");
   if (!vertex.port && *vertex.allow && !port.empty()) {
     absl::StatusOr<std::uint16_t> number = ParseNumber<std::uint16_t>(port, 0, 65535);

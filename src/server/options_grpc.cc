@@ -70,7 +70,12 @@ std::vector<OptionRow> KeepaliveOptions() {
 
 std::vector<OptionRow> GrpcOptions() {
   std::vector<OptionRow> rows = {
-      {"allow-grpc", "BOOL", "serve gRPC", SetBool([](auto& o) -> auto& { return o.allow_grpc; })},
+      {"allow-grpc", "BOOL", "serve gRPC; default: true, but not with AIP_MODE=PREDICTION",
+       [](const std::string& text, ServerOptions& o) -> absl::Status {
+         ASSIGN_OR_RETURN(o.allow_grpc, ParseBool(text));
+         o.allow_grpc_given = true;
+         return absl::OkStatus();
+       }},
       {"grpc-address", "ADDRESS", "where to listen", SetString([](auto& o) -> auto& { return o.grpc.address; })},
       {"grpc-port", "PORT", "0 = any free port",
        [](const std::string& text, ServerOptions& o) -> absl::Status {

@@ -217,6 +217,10 @@ TEST(OptionsTest, VertexIsSetUpByItsPlatform) {
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_TRUE(*options->vertex.allow);
   EXPECT_FALSE(options->allow_http);
+  EXPECT_FALSE(options->allow_grpc);
+  std::string grpc = "--allow-grpc=true";
+  char* const arguments[] = {grpc.data()};
+  EXPECT_TRUE(ParseServerOptions(arguments)->allow_grpc);
   EXPECT_EQ(options->vertex.port, 9090);
   EXPECT_EQ(options->vertex.health_route, "/h");
   EXPECT_EQ(options->vertex.predict_route, "/p");

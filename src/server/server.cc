@@ -141,13 +141,14 @@ absl::Status Server::StartHttp() {
   RETURN_IF_ERROR(StartTracer());
   ASSIGN_OR_RETURN(decoders_, WorkerPool::Create(*ledger_, *platform_, wanted));
   offload_task_ = [pool = offload_.get()](absl::AnyInvocable<void()> task) { pool->Post(std::move(task)); };
-  observation_->Connect(Observation::Parts{.registry = registry_.get(),
-                                           .lifecycle = lifecycle_.get(),
-                                           .ledger = ledger_.get(),
-                                           .buffers = buffers_.get(),
-                                           .cache = cache_.get(),
-                                           .offload = offload_task_,
-                                           .connections = [this] { return http_->connections(); }});
+  observation_->Connect(Observation::Parts{
+      .registry = registry_.get(),
+      .lifecycle = lifecycle_.get(),
+      .ledger = ledger_.get(),
+      .buffers = buffers_.get(),
+      .cache = cache_.get(),
+      .offload = offload_task_,
+      .connections = [this] { return http_->connections() + (cloud_ != nullptr ? cloud_->connections() : 0); }});
   HttpRoutesOptions routes;
   routes.allow_dashboard = options_.allow_dashboard;
   routes.server_name = options_.id;

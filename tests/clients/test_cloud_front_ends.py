@@ -181,6 +181,7 @@ def test_sagemaker_hears_507_when_there_is_no_room_and_nothing_stays(repository,
         make_model(url, "m", weights_model(8))
         assert ask(server.cloud, "POST", "/models", {"model_name": "m", "url": str(url)})[0] == 507
         assert ask(server.cloud, "GET", "/models/m")[0] == 404
+        assert json.loads(server.get("/v2/memory")[1])["rows"] == 0
 
 
 def test_models_of_sagemaker_are_control(repository, tmp_path):

@@ -62,6 +62,9 @@ def test_short_stream_ends_beside_an_endless_one(server, strategy):
     status, body = server.post(f"/v2/models/{model}/generate_stream", {"N": 3})
     events = [json.loads(line.removeprefix("data: ")) for line in body.decode().splitlines() if line]
     assert (status, [event["OUT"] for event in events]) == (200, [1, 2, 3])
+    while not answers.empty():
+        assert isinstance(answers.get(), int), "an error"
+    assert isinstance(answers.get(timeout=60), int), "it still runs"
     endless.stop_stream(cancel_requests=True)
     endless.close()
     assert server.unload(model) == (200, ""), "its slot and the request are gone"

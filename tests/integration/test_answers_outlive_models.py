@@ -34,7 +34,10 @@ def test_an_unload_does_not_wait_for_who_reads_slowly(server):
     head = json.dumps({"inputs": [{"name": "X", "datatype": "FP32", "shape": [COUNT],
                                    "parameters": {"binary_data_size": 4 * COUNT}}],
                        "parameters": {"binary_data_output": True}}).encode()
-    with socket.create_connection(("127.0.0.1", server.port)) as slow:
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # before it connects: the window stays small
+        slow.settimeout(60)
+        slow.connect(("127.0.0.1", server.port))
         slow.sendall(b"POST /v2/models/nonzero/infer HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: %d\r\n"
                      b"Content-Length: %d\r\n\r\n" % (len(head), len(head) + 4 * COUNT) + head)
         slow.sendall(np.ones(COUNT, np.float32).tobytes())

@@ -147,8 +147,17 @@ void SageMakerRoutes::Load(HttpRequest& request, ResponseSender sender) {
     const absl::Status mounted = state->parts.mount(name, wanted.url);
     if (!mounted.ok()) return Loaded(state, name, mounted, std::move(answer));
     state->parts.load(name, [state, name, answer = std::move(answer)](absl::Status done) mutable {
-      if (!done.ok()) state->parts.unmount(name);
-      Loaded(state, name, done, std::move(answer));
+      if (done.ok()) return Loaded(state, name, done, std::move(answer));
+      if (state->parts.is_ready(name)) {  // an older one serves on
+        state->parts.unmount(name);
+        return Loaded(state, name, done, std::move(answer));
+      }
+      // The members of an ensemble that did load go, too: nobody else would ask for it.
+      state->parts.unload(name,
+                          [state, name, done, answer = std::move(answer)](const absl::Status& /*logged*/) mutable {
+                            state->parts.unmount(name);
+                            Loaded(state, name, done, std::move(answer));
+                          });
     });
   });
 }
