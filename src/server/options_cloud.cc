@@ -85,8 +85,10 @@ absl::Status CompleteCloudOptions(ServerOptions& options) {
   VertexOptions& vertex = options.vertex;
   const bool prediction = Variable("AIP_MODE") == "PREDICTION";
   if (!vertex.allow) vertex.allow = prediction;
-  if (prediction && !options.allow_http_given) options.allow_http = false;
-  if (prediction && !options.allow_grpc_given) options.allow_grpc = false;
+  if (prediction && *vertex.allow) {  // Vertex AI's port alone, unless more is asked for
+    options.allow_http = options.allow_http && options.allow_http_given;
+    options.allow_grpc = options.allow_grpc && options.allow_grpc_given;
+  }
   const std::string port = Variable("AIP_HTTP_PORT");
   if (!vertex.port && *vertex.allow && !port.empty()) {
     absl::StatusOr<std::uint16_t> number = ParseNumber<std::uint16_t>(port, 0, 65535);

@@ -230,7 +230,9 @@ TEST(OptionsTest, VertexIsSetUpByItsPlatform) {
   EXPECT_EQ(Parse({"--vertex-ai-port=7"})->vertex.port, 7);
   EXPECT_EQ(Parse({})->model_repositories[0], "/models");
   const absl::StatusOr<ServerOptions> off = Parse({"--allow-vertex-ai=false"});
+  ASSERT_TRUE(off.ok()) << off.status();
   EXPECT_FALSE(*off->vertex.allow);
+  EXPECT_TRUE(off->allow_http && off->allow_grpc) << "there would be no port";
   EXPECT_EQ(Error({"--allow-sagemaker=true", "--sagemaker-port=9090"}),
             "--sagemaker-port and --vertex-ai-port are both 9090, expected two different ports");
 }
