@@ -219,7 +219,8 @@ void GrpcConnection::BeginCall(GrpcStream& stream) {
     }
     GrpcStream* const self = &stream;
     stream.deadline.emplace(context_.loop, [this, self] {
-      if (self->headers_sent) {
+      // Clients take a reset for DEADLINE_EXCEEDED only once their own clock says so: for what they have not read alone.
+      if (!self->out.empty()) {
         ResetStream(*self, NGHTTP2_CANCEL);
       } else {
         FailCall(*self, absl::DeadlineExceededError("Deadline Exceeded"));

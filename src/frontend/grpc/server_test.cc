@@ -367,7 +367,7 @@ TEST_F(GrpcServerTest, DeadlineCancelsTheCallAndIsItsAnswer) {
   EXPECT_EQ(cancelled, 1);
 }
 
-TEST_F(GrpcServerTest, DeadlineInsideAnAnswerResetsTheCall) {
+TEST_F(GrpcServerTest, DeadlineBetweenAnswersIsTold) {
   Start([&](GrpcCallHead&, GrpcResponder responder) {
     auto call = std::make_unique<TestCall>();
     call->on_message = [responder](const std::string& text) {
@@ -379,6 +379,23 @@ TEST_F(GrpcServerTest, DeadlineInsideAnAnswerResetsTheCall) {
   const auto client = Connect();
   const std::int32_t stream = client->Begin(Framed("x"), {{"grpc-timeout", "100m"}}, false);
   ASSERT_TRUE(client->Pump([&] { return client->reply(stream).data == Framed("x"); }));
+  Advance(milliseconds(100));
+  EXPECT_EQ(client->Await(stream).status(), "4");
+  EXPECT_EQ(client->Await(stream).message(), "Deadline Exceeded");
+}
+
+TEST_F(GrpcServerTest, DeadlineInsideAnAnswerResetsTheCall) {
+  Start([&](GrpcCallHead&, GrpcResponder responder) {
+    auto call = std::make_unique<TestCall>();
+    call->on_message = [responder](const std::string& text) {
+      responder.Send(GrpcMessage::OfText(text));
+      return absl::OkStatus();
+    };
+    return call;
+  });
+  const auto client = Connect({.window = 3, .answers_pings = true, .takes_all = false});  // less than the answer
+  const std::int32_t stream = client->Begin(Framed("x"), {{"grpc-timeout", "100m"}}, false);
+  ASSERT_TRUE(client->Pump([&] { return client->reply(stream).data == Framed("x").substr(0, 3); }));
   Advance(milliseconds(100));
   EXPECT_EQ(client->Await(stream).error, static_cast<std::uint32_t>(NGHTTP2_CANCEL));
 }
