@@ -28,7 +28,7 @@ class Soak : public testing::TestWithParam<TestEngine> {
   static int Cycles() { return kBeforeTheMark + (GetParam().name == "openvino" ? kCycles / 2 : kCycles); }
 
   static void ExpectAtTheMark(const CoreHarness& core, const ProcessState& mark) {
-    const ProcessState now = ReadProcessStateWithThreads(mark.threads);
+    const ProcessState now = ReadProcessStateLike(mark);
     EXPECT_EQ(core.rows(), 0u);
     EXPECT_EQ(core.ledger.stranded_rows(), 0u);
     EXPECT_EQ(core.buffers.used_bytes(), 0u);

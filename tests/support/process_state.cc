@@ -38,6 +38,13 @@ ProcessState ReadProcessStateWithThreads(int threads) {
   return ReadProcessState();
 }
 
+ProcessState ReadProcessStateLike(const ProcessState& mark) {
+  const std::int64_t deadline = NowNanos() + 5'000'000'000;
+  ProcessState now = ReadProcessStateWithThreads(mark.threads);
+  while (now.descriptors > mark.descriptors && NowNanos() < deadline) now = ReadProcessStateWithThreads(mark.threads);
+  return now;
+}
+
 std::string Difference(const ProcessState& before, const ProcessState& after) {
   std::string text;
   const auto compare = [&](const char* what, int was, int is) {

@@ -19,6 +19,9 @@ ProcessState ReadProcessState();
 // passed).
 ProcessState ReadProcessStateWithThreads(int threads);
 
+// The same with the descriptors of `mark`, too: a thread that is reading a file of /proc just then has one more for a moment.
+ProcessState ReadProcessStateLike(const ProcessState& mark);
+
 // Entries of a folder.
 int EntriesOf(const std::string& folder);
 
