@@ -178,9 +178,13 @@ TEST_F(ResponseCacheTest, AHitTakesItsTurnWhereTheModelKeepsTheOrder) {
   absl::Mutex mutex;
   std::vector<float> order;
   const auto note = [&](const absl::StatusOr<std::vector<float>>& answer) {
-    absl::MutexLock lock(&mutex);
-    order.push_back((*answer)[0]);
-    if (order.size() == 2) done.Notify();
+    bool both = false;
+    {
+      absl::MutexLock lock(&mutex);
+      order.push_back((*answer)[0]);
+      both = order.size() == 2;
+    }
+    if (both) done.Notify();  // not under the mutex, which is gone as soon as the test has heard it
   };
   ASSERT_TRUE(core_.Submit("m", -1, {7, 0, 0, 0}, false, note).ok());
   inside.WaitForNotification();
