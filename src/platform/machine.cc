@@ -1,13 +1,10 @@
 #include "platform/machine.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -45,33 +42,14 @@ class KibiFile {
   std::string text_;
 };
 
-bool MachineSwaps() {
-  struct sysinfo info {};
-  return ::sysinfo(&info) != 0 || info.totalswap != 0;
-}
-
 // Anonymous memory in bytes by `statm`, whose numbers are pages: size resident shared (of files and shared memory) … Half of
 // what `status` costs, but it has no swap. nullopt when it cannot be read.
 std::optional<std::uint64_t> AnonymousOfStatm(const std::filesystem::path& proc) {
-  // That of this process stays open: opening costs more than reading.
-  const bool own = proc == "/proc";
-  static const int kept = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  const int fd = own ? kept : open((proc / "self" / "statm").c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  std::array<char, 256> text{};
-  const ssize_t length = pread(fd, text.data(), text.size(), 0);
-  if (!own) close(fd);
-  const char* at = text.data();
-  const char* const end = at + std::max<ssize_t>(length, 0);
-  std::array<std::uint64_t, 3> pages{};
-  for (std::uint64_t& number : pages) {
-    while (at != end && *at == ' ') ++at;
-    const auto [next, error] = std::from_chars(at, end, number);
-    if (error != std::errc()) return std::nullopt;
-    at = next;
-  }
-  if (pages[1] < pages[2]) return std::nullopt;
-  return (pages[1] - pages[2]) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::uint64_t size = 0;
+  std::uint64_t resident = 0;
+  std::uint64_t shared = 0;
+  if (!(std::ifstream(proc / "self" / "statm") >> size >> resident >> shared) || resident < shared) return std::nullopt;
+  return (resident - shared) * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace
@@ -87,8 +65,13 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& pro
   return ProcessMemory{*anonymous + status.Find("VmSwap").value_or(0), status.Find("VmRSS").value_or(0)};
 }
 
-absl::StatusOr<std::uint64_t> ReadAnonymousCounters(const std::filesystem::path& proc) {
-  if (!MachineSwaps()) {
+bool MachineSwaps() {
+  struct sysinfo info {};
+  return ::sysinfo(&info) != 0 || info.totalswap != 0;
+}
+
+absl::StatusOr<std::uint64_t> ReadAnonymousCounters(const std::filesystem::path& proc, bool swaps) {
+  if (!swaps) {
     if (const auto anonymous = AnonymousOfStatm(proc)) return *anonymous;
   }
   const KibiFile status(proc / "self" / "status");

@@ -17,8 +17,12 @@ struct ProcessMemory {
 };
 absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& proc = "/proc");
 
+// Has the machine swap space, or can it not be told?
+bool MachineSwaps();
 // ProcessMemory::anonymous from counters that the kernel keeps: microseconds, where ReadProcessMemory walks over every page.
-absl::StatusOr<std::uint64_t> ReadAnonymousCounters(const std::filesystem::path& proc = "/proc");
+// Without swap (`swaps` false) a shorter list of them is enough.
+absl::StatusOr<std::uint64_t> ReadAnonymousCounters(const std::filesystem::path& proc = "/proc",
+                                                    bool swaps = MachineSwaps());
 // Are those counters exact? Kernels that gather them from processors or threads only now and then (5.x to about 6.16) are off
 // by 64 pages for each. Tried out with a few pages; call it before other threads take memory (then it may say no for yes).
 bool AnonymousCountersAreExact();

@@ -368,14 +368,7 @@ TEST_F(GrpcServerTest, DeadlineCancelsTheCallAndIsItsAnswer) {
 }
 
 TEST_F(GrpcServerTest, DeadlineBetweenAnswersIsTold) {
-  Start([&](GrpcCallHead&, GrpcResponder responder) {
-    auto call = std::make_unique<TestCall>();
-    call->on_message = [responder](const std::string& text) {
-      responder.Send(GrpcMessage::OfText(text));
-      return absl::OkStatus();
-    };
-    return call;
-  });
+  Start(Echo);
   const auto client = Connect();
   const std::int32_t stream = client->Begin(Framed("x"), {{"grpc-timeout", "100m"}}, false);
   ASSERT_TRUE(client->Pump([&] { return client->reply(stream).data == Framed("x"); }));
@@ -385,14 +378,7 @@ TEST_F(GrpcServerTest, DeadlineBetweenAnswersIsTold) {
 }
 
 TEST_F(GrpcServerTest, DeadlineInsideAnAnswerResetsTheCall) {
-  Start([&](GrpcCallHead&, GrpcResponder responder) {
-    auto call = std::make_unique<TestCall>();
-    call->on_message = [responder](const std::string& text) {
-      responder.Send(GrpcMessage::OfText(text));
-      return absl::OkStatus();
-    };
-    return call;
-  });
+  Start(Echo);
   const auto client = Connect({.window = 3, .answers_pings = true, .takes_all = false});  // less than the answer
   const std::int32_t stream = client->Begin(Framed("x"), {{"grpc-timeout", "100m"}}, false);
   ASSERT_TRUE(client->Pump([&] { return client->reply(stream).data == Framed("x").substr(0, 3); }));
