@@ -36,6 +36,16 @@ bool IsLibraryName(const std::string& name) {
   return name.rfind("libnvinfer.so.", 0) == 0 || name.rfind("libnvinfer_lean.so.", 0) == 0;
 }
 
+// What lies in `folder` as far as it can be read; nothing for what is no folder. Never throws.
+std::vector<std::filesystem::path> EntriesOf(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    entries.push_back(it->path());
+  }
+  return entries;
+}
+
 }  // namespace
 
 // ---- TrtLibrary -------------------------------------------------------------------------------------------------------
@@ -165,20 +175,19 @@ TrtLibraries::TrtLibraries(Scope& resident, const std::vector<std::filesystem::p
 }
 
 void TrtLibraries::AddFolder(const std::filesystem::path& folder) {
-  std::error_code error;
   std::vector<std::filesystem::path> found;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (IsLibraryName(entry.path().filename().string())) found.push_back(entry.path());
+  for (const std::filesystem::path& entry : EntriesOf(folder)) {
+    if (IsLibraryName(entry.filename().string())) found.push_back(entry);
     // One more level, so that a folder may hold several versions.
-    if (!entry.is_directory(error)) continue;
-    for (const auto& inner : std::filesystem::directory_iterator(entry.path(), error)) {
-      if (IsLibraryName(inner.path().filename().string())) found.push_back(inner.path());
+    for (const std::filesystem::path& inner : EntriesOf(entry)) {
+      if (IsLibraryName(inner.filename().string())) found.push_back(inner);
     }
   }
   std::sort(found.begin(), found.end());
   // One file under several names (a link for each part of the version) is one candidate.
   std::vector<std::filesystem::path> seen;
   for (const std::filesystem::path& path : found) {
+    std::error_code error;
     const std::filesystem::path file = std::filesystem::canonical(path, error);
     if (error || std::find(seen.begin(), seen.end(), file) != seen.end()) continue;
     seen.push_back(file);
@@ -189,12 +198,11 @@ void TrtLibraries::AddFolder(const std::filesystem::path& folder) {
 }
 
 void TrtLibraries::AddPythonFolders() {
-  std::error_code error;
   for (const char* root : {"/usr/local/lib", "/usr/lib"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(root, error)) {
-      if (entry.path().filename().string().rfind("python3", 0) != 0) continue;
+    for (const std::filesystem::path& entry : EntriesOf(root)) {
+      if (entry.filename().string().rfind("python3", 0) != 0) continue;
       for (const char* packages : {"dist-packages", "site-packages"}) {
-        for (const char* wheel : {"tensorrt_libs", "tensorrt_lean_libs"}) AddFolder(entry.path() / packages / wheel);
+        for (const char* wheel : {"tensorrt_libs", "tensorrt_lean_libs"}) AddFolder(entry / packages / wheel);
       }
     }
   }
