@@ -112,6 +112,10 @@ class Served:
         status, body = self.post(f"/v2/repository/models/{model}/unload")
         return status, json.loads(body or b"{}").get("error", "")
 
+    def open_files(self):
+        """What the process' descriptors point to; one that is closed meanwhile is left out."""
+        return [target for target in map(link_target, pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()) if target]
+
     def client(self, **options):
         return triton.InferenceServerClient(self.url, **options)
 
@@ -133,6 +137,19 @@ class Served:
     def __exit__(self, *_):
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def link_target(path):
+    """Where a symbolic link points to, None when it is gone by now."""
+    try:
+        return os.readlink(path)
+    except FileNotFoundError:
+        return None
+
+
+def files_below(folder):
+    """Every file and folder below, sorted; folders may go while this looks (pathlib's rglob would raise)."""
+    return sorted(pathlib.Path(at) / name for at, folders, files in os.walk(folder) for name in (*folders, *files))
 
 
 def parse_metrics(text):

@@ -167,10 +167,17 @@ def test_a_crowd_of_10000_connections(server):
     bystander.check_memory(tolerance=MIB)  # the heap is trimmed when the crowd is seen to be gone
 
 
+def thread_name(task):
+    """Of a folder in /proc/PID/task; None when the thread has ended by now."""
+    try:
+        return (task / "comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
 def thread_time(server, name):
     """Nanoseconds on a processor, and how often on one, of the server's threads of that name, once they sleep."""
-    tasks = [task for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir()
-             if (task / "comm").read_text().strip() == name]
+    tasks = [task for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir() if thread_name(task) == name]
     assert tasks
     end = time.monotonic() + 60
     while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "S" for task in tasks):

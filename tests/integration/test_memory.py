@@ -26,13 +26,7 @@ def anonymous(server):
 def counts(server):
     """Descriptors (without sockets: the clients' connections come and go by themselves) and threads."""
     proc = pathlib.Path(f"/proc/{server.process.pid}")
-    links = []
-    for entry in (proc / "fd").iterdir():
-        try:
-            links.append(os.readlink(entry))
-        except FileNotFoundError:
-            pass  # closed while we looked
-    return {"descriptors": sorted(link for link in links if not link.startswith("socket:")),
+    return {"descriptors": sorted(link for link in server.open_files() if not link.startswith("socket:")),
             "threads": len(list((proc / "task").iterdir()))}
 
 

@@ -56,13 +56,7 @@ def unregister(server):
 
 
 def shm_descriptors(server):
-    count = 0
-    for entry in pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir():
-        try:
-            count += os.readlink(entry).startswith(str(SHM))
-        except FileNotFoundError:
-            pass
-    return count
+    return sum(target.startswith(str(SHM)) for target in server.open_files())
 
 
 @pytest.mark.parametrize("model", ["floats", "addsub"])
