@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -583,6 +585,44 @@ TEST_F(OnnxRuntimeTest, LargeOutputsThatOnlyTheRunShapesBecomeTheAnswersWithoutA
   Unload();
   EXPECT_EQ(ledger().Totals().rows, 0U) << "an answer that is still on its way holds nothing of the model";
   EXPECT_EQ(kept.Values<std::int64_t>(0)[1000], 1000);
+}
+
+TEST_F(OnnxRuntimeTest, OutputsOfAnySizeShareAFewRowsAndFitABudgetOfTwo) {
+  constexpr std::size_t kLargest = std::size_t{1} << 18;  // elements; 2 MiB of answer
+  constexpr std::size_t kMostRows = 4 * 5 + 1;            // sizes from 64 KiB to 2 MiB that blocks can have
+  Write(OnnxBuilder()
+            .Input("X", testing::kOnnxFloat, {"n"})
+            .Node("NonZero", {"X"}, {"Y"})
+            .Output("Y", testing::kOnnxInt64, {1, ""})
+            .Build());
+  const std::vector<float> ones(kLargest, 1.0F);
+  for (const bool budget : {false, true}) {
+    ASSERT_TRUE(Load().ok());
+    pool_.Trim();
+    const std::uint64_t rows = ledger().Totals().rows;
+    const std::uint64_t used = ledger().Totals().memory[kHost].now;
+    if (budget) ledger().SetBudget(kHost, used + 2 * (kLargest * sizeof(std::int64_t) + 4096));
+    for (int round = 0; round < 2; ++round) {
+      std::minstd_rand random(20261130);
+      for (int i = 0; i < 200; ++i) {
+        const std::size_t count = i == 100 ? kLargest : 1 + random() % kLargest;
+        MemorySink sink;
+        const absl::Status status = Infer({{0,
+                                            "X",
+                                            DataType::kFp32,
+                                            {static_cast<std::int64_t>(count)},
+                                            BytesOf(ones).subspan(0, count * sizeof(float))}},
+                                          &sink);
+        ASSERT_TRUE(status.ok()) << status << " budget " << budget << " round " << round << " request " << i;
+        EXPECT_EQ(sink.Values<std::int64_t>(0).back(), static_cast<std::int64_t>(count) - 1);
+        EXPECT_LE(ledger().Totals().rows, rows + kMostRows);
+        EXPECT_LE(pool_.cached_bytes(), std::uint64_t{64} << 20);
+      }
+    }
+    ledger().SetBudget(kHost, std::nullopt);
+    Unload();
+    EXPECT_EQ(ledger().Totals().rows, 0U);
+  }
 }
 
 TEST_F(OnnxRuntimeTest, InstancesRunAtTheSameTime) {

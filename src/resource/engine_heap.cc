@@ -1,5 +1,7 @@
 #include "resource/engine_heap.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -14,6 +16,12 @@ namespace {
 
 enum class State : std::uint8_t { kOut, kClaimed, kFreed };  // freed: while it was claimed
 constexpr std::size_t kPadding = 64;                         // behind large blocks, which may become a pool's buffers
+
+// The least of 4, 5, 6 and 7 quarters of a power of two that is not below `total`, which is not 0.
+std::size_t SizeClass(std::size_t total) {
+  const std::size_t step = std::max<std::size_t>(std::bit_floor(total) / 4, 1);
+  return (total + step - 1) / step * step;
+}
 
 }  // namespace
 
@@ -103,12 +111,29 @@ void* EngineHeap::AllocateLarge(std::size_t total) {
     }
   }
   if (memory.data == nullptr) {
-    absl::StatusOr<Scope::Memory> fresh = scope_.AllocateHost(total, "engine memory");
+    absl::StatusOr<Scope::Memory> fresh = Map(total);
     if (!fresh.ok()) return Refuse(fresh.status());
     memory = *fresh;
   }
   auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle};
   return header + 1;
+}
+
+absl::StatusOr<Scope::Memory> EngineHeap::Map(std::size_t total) {
+  constexpr std::string_view kSite = "engine memory";
+  if (scope_.loading()) return scope_.AllocateHost(total, kSite);
+  if (!scope_.ledger().RoomOn(kHost).has_value()) {
+    const std::size_t rounded = SizeClass(total);  // pages that nobody touches cost nothing
+    return scope_.AllocateHost(rounded <= cache_limit_ ? rounded : total, kSite);
+  }
+  absl::StatusOr<Scope::Memory> memory = scope_.AllocateHost(total, kSite);
+  if (!absl::IsResourceExhausted(memory.status())) return memory;
+  absl::MutexLock lock(&squeeze_mutex_);  // what another thread is giving back here counts as given back
+  do {
+    Trim();
+    memory = scope_.AllocateHost(total, kSite);
+  } while (absl::IsResourceExhausted(memory.status()) && cached_bytes() != 0);
+  return memory;
 }
 
 void* EngineHeap::AllocateSmall(std::size_t total) {

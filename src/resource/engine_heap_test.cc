@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <random>
 #include <thread>
+#include <vector>
 
 #include "base/status.h"
 #include "tests/support/fault_platform.h"
@@ -69,6 +72,81 @@ TEST_F(EngineHeapTest, FreedLargeBlocksAreReusedUpToTheCapWithoutNewRows) {
   EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 2u);
   heap->Trim();
   EXPECT_EQ(RowsOfKind(ResourceKind::kHostMemory), 0u);
+}
+
+// 200 sizes from 64 KiB to 4 MiB, the same each time.
+std::vector<std::size_t> AnySizes() {
+  std::minstd_rand random(20260730);
+  std::vector<std::size_t> sizes(200);
+  for (std::size_t& size : sizes) {
+    const std::size_t least = std::size_t{64} << (10 + random() % 6);
+    size = least + random() % least;
+  }
+  return sizes;
+}
+
+TEST_F(EngineHeapTest, AnswersOfAnySizeShareAFewRows) {
+  constexpr std::uint64_t kClasses = 4 * 6 + 1;  // of the sizes with their headers
+  BufferPool pool(platform_);
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 64 << 20);
+  platform_.Arm(Fault::kNone, 0);
+  std::vector<RowId> rows;
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t size : AnySizes()) {
+      void* const block = heap->Allocate(size);
+      ASSERT_NE(block, nullptr);
+      ASSERT_TRUE(heap->Claim(block));
+      EngineHeap::Free(block);
+      EXPECT_TRUE(heap->Move(block, size, pool).ok());
+      EXPECT_LE(RowsOfKind(ResourceKind::kHostMemory), kClasses);
+    }
+    std::vector<RowId> now;
+    for (const LedgerRow& row : ledger_.Rows()) now.push_back(row.id);
+    if (round == 2) {
+      EXPECT_EQ(now, rows) << "the heap and the pool have one of each size that comes";
+    }
+    rows = std::move(now);
+  }
+  EXPECT_LE(platform_.acquisitions(), static_cast<std::int64_t>(2 * kClasses));
+  EXPECT_LE(pool.cached_bytes(), std::uint64_t{64} << 20);
+  EXPECT_EQ(pool.used_bytes(), 0u);
+}
+
+TEST_F(EngineHeapTest, UnderABudgetWhatIsKeptMakesRoomForWhatIsAskedFor) {
+  constexpr std::size_t kLargest = 1 << 20;
+  constexpr std::size_t kMapped = kLargest + 4096;  // with the header
+  Scope scope(ledger_, platform_, "s");
+  auto heap = *EngineHeap::Create(scope, 64 << 20);
+  ledger_.SetBudget(kHost, 2 * kMapped);
+  for (const std::size_t size : AnySizes()) {
+    void* const other = heap->Allocate(kLargest);
+    void* const block = heap->Allocate(std::min(size, kLargest));
+    EXPECT_NE(other, nullptr) << heap->last_error();
+    EXPECT_NE(block, nullptr) << heap->last_error();
+    EngineHeap::Free(block);
+    EngineHeap::Free(other);
+  }
+  EXPECT_LE(ledger_.Totals().memory[kHost].high_water, 2 * kMapped);
+  EXPECT_EQ(heap->Allocate(2 * kMapped), nullptr);
+  ledger_.SetBudget(kHost, std::nullopt);
+}
+
+TEST_F(EngineHeapTest, BlocksOfALoadAreAsLargeAsAskedFor) {
+  CancelFlag cancel;
+  Scope scope(ledger_, platform_, "s", Scope::Options{&cancel, nullptr, false});
+  auto heap = *EngineHeap::Create(scope, 64 << 20);
+  const auto mapped = [&](std::size_t bytes) {
+    void* const block = heap->Allocate(bytes);
+    const std::uint64_t rows = ledger_.Totals().BytesOf(kHost);
+    EngineHeap::Free(block);
+    heap->Trim();
+    return rows;
+  };
+  EXPECT_EQ(mapped(1'100'000), 269u * 4096);
+  scope.EndLoad();
+  EXPECT_EQ(mapped(1'100'000), 5u << 18);
+  EXPECT_EQ(mapped(65 << 20), (std::uint64_t{65} << 20) + 4096) << "is not kept";
 }
 
 TEST_F(EngineHeapTest, NullSaysWhy) {

@@ -56,6 +56,11 @@ class Scope {
   Ledger& ledger() const { return ledger_; }
   // True once the load that this scope belongs to was cancelled.
   bool cancelled() const;
+  // True from the making of a load's scope (one that was given a flag or a reservation) until EndLoad.
+  bool loading() const {
+    return root_->cancel_.load(std::memory_order_relaxed) != nullptr ||
+           root_->reservations_.load(std::memory_order_relaxed) != nullptr;
+  }
   // The load has ended well: cancelling it no longer stops acquisitions, its reservation is no longer drawn on; when this
   // returns no acquisition looks at either of them any more. Called on the outermost scope, for it and all below it.
   void EndLoad() noexcept;
