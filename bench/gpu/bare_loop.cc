@@ -79,6 +79,7 @@ struct Tensor {
   nv::Dims dims;
   std::size_t bytes = 0;  // at the profile's maximum
   std::size_t item_bytes = 0;
+  std::size_t element_bytes = 0;
   cuda::Pointer device = 0;
   void* host = nullptr;
 };
@@ -126,7 +127,9 @@ class Loop {
                  "createExecutionContext");
   }
 
-  void Prepare(const std::string& plan) {
+  // `side`: the size of every free dimension but the first.
+  void Prepare(const std::string& plan, std::int64_t side = 1) {
+    side_ = side;
     runtime_ = MakeRuntime();
     engine_ = Deserialize(runtime_, plan);
     context_ = MakeContext(engine_);
@@ -138,6 +141,8 @@ class Loop {
       names.emplace_back(nv::CallSlot<const char*>(table, abi_->engine.tensor_name.index, i));
     }
     for (const std::string& name : names) tensors_.push_back(Describe(table, name));
+    SetBatch(most_);  // what an output's free dimensions are then, the context knows
+    for (Tensor& tensor : tensors_) Measure(&tensor);
     for (Tensor& tensor : tensors_) {
       Must(api_.allocate(&tensor.device, tensor.bytes), "device memory");
       Must(api_.allocate_host(&tensor.host, tensor.bytes, cuda::kHostPortable), "pinned memory");
@@ -154,6 +159,9 @@ class Loop {
     for (const Tensor& tensor : tensors_) {
       if (!tensor.input) continue;
       nv::Dims dims = tensor.dims;
+      for (std::int32_t i = 1; i < dims.rank; ++i) {
+        if (dims.d[i] < 0) dims.d[i] = side_;
+      }
       if (free_batch_) dims.d[0] = batch;
       if (!nv::CallSlot<bool>(nv::ImplOf(context_), abi_->context.set_input_shape.index, tensor.name.c_str(),
                               static_cast<const nv::Dims*>(&dims))) {
@@ -378,12 +386,20 @@ class Loop {
       free_batch_ = true;
       most_ = most.d[0];
     }
-    tensor.item_bytes = ElementBytes(type);
-    for (std::int32_t i = 0; i < tensor.dims.rank; ++i) {
-      if (tensor.dims.d[i] >= 0) tensor.item_bytes *= static_cast<std::size_t>(tensor.dims.d[i]);
-    }
-    tensor.bytes = tensor.item_bytes * (free_batch_ ? static_cast<std::size_t>(most_) : 1);
+    tensor.element_bytes = ElementBytes(type);
     return tensor;
+  }
+
+  // Its bytes with the shapes that the inputs have now.
+  void Measure(Tensor* tensor) const {
+    const auto dims =
+        nv::CallSlot<nv::Dims>(nv::ImplOf(context_), abi_->context.tensor_shape.index, tensor->name.c_str());
+    tensor->bytes = tensor->element_bytes;
+    for (std::int32_t i = 0; i < dims.rank; ++i) {
+      if (dims.d[i] < 0) Die("the size of " + tensor->name + " depends on data");
+      tensor->bytes *= static_cast<std::size_t>(dims.d[i]);
+    }
+    tensor->item_bytes = tensor->bytes / (free_batch_ ? static_cast<std::size_t>(most_) : 1);
   }
 
   cuda::Api api_;
@@ -400,32 +416,52 @@ class Loop {
   bool free_batch_ = false;
   std::int64_t most_ = 1;
   std::int64_t batch_ = 1;
+  std::int64_t side_ = 1;
 };
 
 }  // namespace
 
-std::string BareLoop(const std::string& plan, const std::string& library, const std::string& cuda, bool quick) {
-  std::ifstream file(plan, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  Loop loop(library, cuda);
-  loop.Prepare(bytes);
-  std::string figures = fmt::format(R"({{"library_version": {}, "loops": [)", loop.version());
-  std::vector<std::int64_t> batches = {1};
-  if (loop.free_batch()) batches = {1, 8, 32, loop.most()};
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string LoopFigures(Loop& loop, const std::vector<std::int64_t>& batches, int count) {
+  std::string figures = fmt::format(R"("library_version": {}, "loops": [)", loop.version());
   bool first = true;
   for (const std::int64_t batch : batches) {
     loop.SetBatch(batch);
-    const int count = quick ? 20 : loop.free_batch() ? 2000 : 60;
     const double plain = Time(count, [&] { loop.Run(); });
     const double graph = loop.GraphMicroseconds(count);
     figures += fmt::format(R"({}{{"batch": {}, "us": {:.2f}, "items_per_second": {:.0f}, "graph_us": {:.2f}}})",
                            first ? "" : ", ", batch, plain, 1e6 * static_cast<double>(batch) / plain, graph);
     first = false;
   }
+  return figures + "]";
+}
+
+}  // namespace
+
+std::string BareLoop(const std::string& plan, const std::string& library, const std::string& cuda, bool quick) {
+  const std::string bytes = ReadFile(plan);
+  Loop loop(library, cuda);
+  loop.Prepare(bytes);
+  std::vector<std::int64_t> batches = {1};
+  if (loop.free_batch()) batches = {1, 8, 32, loop.most()};
+  std::string figures = "{" + LoopFigures(loop, batches, quick ? 20 : loop.free_batch() ? 2000 : 60);
   const auto [in, out] = loop.Bandwidth();
-  figures += fmt::format(R"(], "h2d_gb_per_s": {:.2f}, "d2h_gb_per_s": {:.2f}, "load_ms": {}, "us": {{{}}}}})", in, out,
+  figures += fmt::format(R"(, "h2d_gb_per_s": {:.2f}, "d2h_gb_per_s": {:.2f}, "load_ms": {}, "us": {{{}}}}})", in, out,
                          loop.LoadTimes(bytes, quick ? 5 : 30), loop.Costs(bytes, quick ? 5 : 40));
   return figures;
+}
+
+std::string BareRates(const std::string& plan, const std::string& library, const std::string& cuda,
+                      const std::vector<std::int64_t>& batches, std::int64_t side, bool quick) {
+  Loop loop(library, cuda);
+  loop.Prepare(ReadFile(plan), side);
+  return "{" + LoopFigures(loop, batches, quick ? 20 : 400) + "}";
 }
 
 }  // namespace tidemark::bench

@@ -16,18 +16,29 @@ int main(int argc, char** argv) {
   bare->add_option("--library", library);
   bare->add_option("--cuda", cuda);
   bare->add_flag("--quick", quick);
+  std::vector<std::int64_t> batches;
+  std::int64_t side = 1;
+  CLI::App* rates = app.add_subcommand("rates", "runs a plan without a server at some batches, and no more");
+  rates->add_option("--plan", plan)->required();
+  rates->add_option("--library", library);
+  rates->add_option("--cuda", cuda);
+  rates->add_option("--batches", batches)->delimiter(',')->required();
+  rates->add_option("--side", side, "size of every free dimension but the first");
+  rates->add_flag("--quick", quick);
   tidemark::bench::HttpLoad load;
   CLI::App* http = app.add_subcommand("load", "asks a server");
   http->add_option("--port", load.port)->required();
   http->add_option("--model", load.model)->required();
   http->add_option("--inputs", load.inputs)->delimiter(',')->required();
   http->add_option("--shape", load.shape)->delimiter(',')->required();
+  http->add_option("--datatype", load.datatype, "FP32 or INT32");
   http->add_option("--connections", load.connections);
   http->add_option("--threads", load.threads);
   http->add_option("--seconds", load.seconds);
   CLI11_PARSE(app, argc, argv);
-  const std::string figures =
-      bare->parsed() ? tidemark::bench::BareLoop(plan, library, cuda, quick) : tidemark::bench::RunHttpLoad(load);
+  const std::string figures = bare->parsed()    ? tidemark::bench::BareLoop(plan, library, cuda, quick)
+                              : rates->parsed() ? tidemark::bench::BareRates(plan, library, cuda, batches, side, quick)
+                                                : tidemark::bench::RunHttpLoad(load);
   fmt::print("{}\n", figures);
   return 0;
 }

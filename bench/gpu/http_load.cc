@@ -40,8 +40,8 @@ std::string MakeRequest(const HttpLoad& load) {
   }
   std::string head = R"({"inputs":[)";
   for (std::size_t i = 0; i < load.inputs.size(); ++i) {
-    head += fmt::format(R"({}{{"name":"{}","datatype":"FP32","shape":[{}],"parameters":{{"binary_data_size":{}}}}})",
-                        i == 0 ? "" : ",", load.inputs[i], shape, elements * 4);
+    head += fmt::format(R"({}{{"name":"{}","datatype":"{}","shape":[{}],"parameters":{{"binary_data_size":{}}}}})",
+                        i == 0 ? "" : ",", load.inputs[i], load.datatype, shape, elements * 4);
   }
   head += R"(],"parameters":{"binary_data_output":true}})";
   const std::size_t body = head.size() + load.inputs.size() * elements * 4;
@@ -49,10 +49,11 @@ std::string MakeRequest(const HttpLoad& load) {
       "POST /v2/models/{}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
       "Inference-Header-Content-Length: {}\r\nContent-Length: {}\r\n\r\n{}",
       load.model, head.size(), body, head);
-  const float one = 1.5F;
-  for (std::size_t i = 0; i < load.inputs.size() * elements; ++i) {
-    request.append(reinterpret_cast<const char*>(&one), sizeof one);
-  }
+  const float real = 1.5F;
+  const std::int32_t whole = 1;
+  const char* const value =
+      load.datatype == "INT32" ? reinterpret_cast<const char*>(&whole) : reinterpret_cast<const char*>(&real);
+  for (std::size_t i = 0; i < load.inputs.size() * elements; ++i) request.append(value, 4);
   return request;
 }
 

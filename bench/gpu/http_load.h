@@ -10,7 +10,8 @@ struct HttpLoad {
   int port = 0;
   std::string model;
   std::vector<std::string> inputs;
-  std::vector<std::int64_t> shape;  // FP32, the same for all inputs
+  std::vector<std::int64_t> shape;  // the same for all inputs
+  std::string datatype = "FP32";    // or INT32
   int connections = 1;
   int threads = 4;
   double seconds = 4;

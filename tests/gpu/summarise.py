@@ -117,6 +117,22 @@ def speed(document):
     return text
 
 
+def throughput(document):
+    found = figures(document, "throughput")
+    if not found:
+        return ""
+    rows = []
+    for family, each in found.items():
+        for loop in each["bare"]:
+            rows.append((family, "bare loop", loop["batch"], f"{loop['items_per_second']:.0f}", "", "", "", ""))
+        for connections, one in each["served"].items():
+            rows.append((family, f"served, {connections} connections", one["mean_batch"], f"{one['per_second']:.0f}", f"{one['over_bare']:.3f}",
+                         f"{one['p50_us']:.0f} µs", f"{one['p99_us']:.0f} µs", one["client_busy"]))
+    return ("The bare loop copies in, runs, copies out and waits, one batch after the other; the server has dynamic batching and two instances, "
+            "each request one item over HTTP.\n\n" +
+            table(("model", "by", "batch", "items/s", "over the best bare loop", "p50", "p99", "client busy"), rows))
+
+
 def page(documents):
     first = documents[0]
     facts = figures(first, "environment")
@@ -141,7 +157,7 @@ def page(documents):
                 ("model and output", "largest difference", "largest value", "time of one request"),
                 [(name, f"{each['largest_difference']:.2e}", f"{each['largest_value']:.3g}", f"{each['seconds'] * 1000:.1f} ms")
                  for name, each in models.items()]) + "\n"
-        for title, maker in (("The reported leak", scenario), ("Cycles", cycles), ("Speed", speed)):
+        for title, maker in (("The reported leak", scenario), ("Cycles", cycles), ("Speed", speed), ("Throughput", throughput)):
             body = maker(document)
             if body:
                 text += f"### {title}\n\n{body}\n"
