@@ -739,7 +739,10 @@ class Run:
                 self.measure(server, family, connections, measured, tensors=(names, datatype, [1, *item]))
             for count, one in zip(connections, measured.values()):
                 expect(one["errors"] == 0, f"{family} x {count}: {one['errors']} errors")
-                figures[family]["served"][count] = one | {"over_bare": round(one["per_second"] / best["items_per_second"], 3)}
+                near = min(loops, key=lambda loop: abs(loop["batch"] - one["mean_batch"]))
+                figures[family]["served"][count] = one | {
+                    "over_bare": round(one["per_second"] / best["items_per_second"], 3),
+                    "over_bare_of_its_batch": round(one["per_second"] / near["items_per_second"], 3), "its_batch": near["batch"]}
         expect(figures, "no plan was run")
         return figures
 
