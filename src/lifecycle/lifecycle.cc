@@ -68,6 +68,11 @@ void Lifecycle::Unload(std::string name, bool unload_dependents, Done done) {
   impl_->Unload(impl_->KeyOf(std::move(name)), unload_dependents, std::move(done));
 }
 
+void Lifecycle::Forget(std::string name, ForgetDone done) {
+  if (!accepting() || impl_->options().mode != ControlMode::kExplicit) return done({});
+  impl_->Forget(name, std::move(done));
+}
+
 absl::StatusOr<std::vector<IndexEntry>> Lifecycle::Index(bool ready_only) const {
   ASSIGN_OR_RETURN(const std::vector<ModelEntry> entries, impl_->parts().repository->Names());
   const std::shared_ptr<const RegistrySnapshot> snapshot = impl_->parts().registry->Snapshot();

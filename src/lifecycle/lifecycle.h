@@ -107,6 +107,14 @@ class Lifecycle {
   // (the unload goes on).
   void Unload(std::string name, bool unload_dependents, Done done);
 
+  using ForgetDone = absl::AnyInvocable<void(std::vector<std::string> names)>;
+  // For a model whose repository may be gone (ModelRepository::Unmount). Where it is, the name leaves the registry, the
+  // statistics, the history and what was learned of it, and so do those members of an ensemble that the repository does not
+  // find any more: now, or when the last of its versions has gone by itself or by an unload; never while one is READY or an
+  // operation waits. A load that finds the name again makes it an ordinary one. `done` gets the names whose repository is
+  // gone and of which nothing is READY. Nothing happens outside explicit mode and when the server stops.
+  void Forget(std::string name, ForgetDone done);
+
   // POST /v2/repository/index, by name, then version.
   absl::StatusOr<std::vector<IndexEntry>> Index(bool ready_only) const;
 

@@ -59,7 +59,7 @@ void Lifecycle::Impl::EndOperation(const std::string& name) {
     return;
   }
   record.busy = false;
-  if (!record.known && record.draining == 0 && record.waiters.empty()) records_.erase(it);
+  EraseIfForgottenLocked(it);
 }
 
 void Lifecycle::Impl::Load(std::string name, LoadOverrides overrides, Done done) {
@@ -120,8 +120,10 @@ void Lifecycle::Impl::FinishLoad(const std::shared_ptr<LoadRequest>& request) {
     const absl::Status& cause = request->source.status();
     status = PollError(request->name, cause);
     LOG_ERROR("{}", MessageOf(status));
+    // The index shows those that are there; any other name is whatever a client sent.
+    const bool exists = !parts_.repository->Find(NameOfKey(request->name)).empty();
     absl::MutexLock lock(&mutex_);
-    poll_errors_[request->name] = TritonStatusText(absl::Status(status.code(), cause.message()));
+    if (exists) poll_errors_[request->name] = TritonStatusText(absl::Status(status.code(), cause.message()));
   } else {
     try {
       status = RunLoad(*request);
@@ -181,6 +183,7 @@ absl::Status Lifecycle::Impl::RunLoad(LoadRequest& request) {
     if (refusing_) return absl::UnavailableError("Server not ready");
     poll_errors_.erase(name);
     Record& record = records_[name];
+    record.gone = false;  // it was found
     const bool unchanged = overrides.empty() && record.stamp.has_value() && *record.stamp == source->stamp;
     if (unchanged && !request.refresh) return absl::OkStatus();
     request.changed = true;
@@ -569,7 +572,7 @@ void Lifecycle::Impl::FinishDrain(Drain drain) {
     }
     if (--record.draining == 0) {
       waiters.swap(record.waiters);
-      if (!record.known && !record.busy) records_.erase(it);
+      EraseIfForgottenLocked(it);
     }
   }
   for (Waiter& waiter : waiters) {
@@ -765,7 +768,7 @@ void Lifecycle::Impl::Sync(std::optional<std::vector<std::string>> names, Done d
         if (it != records_.end() && !it->second.busy && it->second.draining == 0 && it->second.waiters.empty()) {
           it->second.known = false;
           PublishLocked(name);
-          records_.erase(it);
+          EraseIfForgottenLocked(it);
         }
       }
       progress->End(status);

@@ -45,6 +45,8 @@ class Lifecycle::Impl {
   // With `members`: also those members of an ensemble that nobody asked for and no other ensemble has.
   void Unload(std::string name, bool members, Done done);
   void Check(std::string name, LoadOverrides overrides, CheckDone done);
+  // See Lifecycle; `name` is no key: it is forgotten in every namespace that has lost it.
+  void Forget(const std::string& name, ForgetDone done);
   // Why the configuration of a model could not be read at the last attempt to load it; empty when it could.
   std::string PollErrorOf(const std::string& name);
 
@@ -80,6 +82,7 @@ class Lifecycle::Impl {
   struct Record {
     std::map<std::int64_t, Version> versions;
     bool known = false;               // in the registry
+    bool gone = false;                // its repository is: to be forgotten when nothing of it is left
     std::optional<ModelStamp> stamp;  // of the last good load; absent: the next load always runs
     bool busy = false;
     std::deque<Queued> waiting;
@@ -117,6 +120,22 @@ class Lifecycle::Impl {
 
   void Enqueue(const std::string& name, Queued operation);
   void EndOperation(const std::string& name);
+
+  // One call of Forget on its way through the members. Last owner: the operation that ends last.
+  struct Forgetting {
+    ForgetDone done;
+    absl::Mutex mutex;
+    std::size_t open ABSL_GUARDED_BY(mutex) = 1;
+    std::set<std::string> seen ABSL_GUARDED_BY(mutex);      // keys
+    std::vector<std::string> names ABSL_GUARDED_BY(mutex);  // what `done` gets
+  };
+  // Queues the question whether `key` is gone behind the model's other operations; each key once.
+  void EnqueueForget(const std::shared_ptr<Forgetting>& all, const std::string& key);
+  void RunForget(const std::shared_ptr<Forgetting>& all, const std::string& key);
+  static void EndForget(Forgetting& all);
+  // Erases the record of a model that the registry need not or does not know, and all that is kept by its name, once nothing
+  // of it is loaded, leaving, waited for or under way.
+  void EraseIfForgottenLocked(std::map<std::string, Record>::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void EnqueueLoad(std::shared_ptr<LoadRequest> request);
   // The steps of a load: resolve, then the members of an ensemble, then the model itself.

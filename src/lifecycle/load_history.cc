@@ -118,6 +118,11 @@ std::vector<LoadHistory::Event> LoadHistory::Events() const {
   return {events_.begin(), events_.end()};
 }
 
+void LoadHistory::Forget(std::string_view key) {
+  absl::MutexLock lock(&mutex_);
+  if (const auto it = models_.find(key); it != models_.end()) models_.erase(it);
+}
+
 std::map<std::string, LoadHistory::Counts> LoadHistory::Models(absl::FunctionRef<bool(std::string_view key)> known) {
   std::map<std::string, Counts> models;
   absl::MutexLock lock(&mutex_);

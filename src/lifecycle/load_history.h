@@ -124,6 +124,8 @@ class LoadHistory {
   ModelHistory Of(std::string_view key) const;
   Sums Totals() const;
   std::vector<Event> Events() const;  // the newest first, 100 at most
+  // Lets go of a model; sums and events stay.
+  void Forget(std::string_view key);
   // Counts of every model; forgets those that are not `known` any more.
   std::map<std::string, Counts> Models(absl::FunctionRef<bool(std::string_view key)> known);
 

@@ -1,5 +1,6 @@
 #include "observe/statistics_book.h"
 
+#include <limits>
 #include <utility>
 
 namespace tidemark {
@@ -17,6 +18,7 @@ std::shared_ptr<ModelStatistics> StatisticsBook::Open(std::string_view key, std:
     distributions = record.distributions;
     record.tags = std::move(tags);
     record.cached = cached;
+    record.forgotten = false;
   }
   // Made without the lock: should this fail, the deleter runs and takes it.
   auto statistics = std::make_unique<ModelStatistics>(std::move(distributions));
@@ -35,6 +37,16 @@ void StatisticsBook::Close(const Id& id, const ModelStatistics* statistics) noex
   if (it == records_.end()) return;  // forgotten meanwhile: Open failed half-way
   it->second.past.Add(statistics->Totals());
   std::erase(it->second.living, statistics);
+  if (it->second.forgotten && it->second.living.empty()) records_.erase(it);
+}
+
+void StatisticsBook::Forget(std::string_view key) {
+  absl::MutexLock lock(&mutex_);
+  auto it = records_.lower_bound(Id(key, std::numeric_limits<std::int64_t>::min()));
+  while (it != records_.end() && it->first.first == key) {
+    it->second.forgotten = true;
+    it = it->second.living.empty() ? records_.erase(it) : std::next(it);
+  }
 }
 
 std::vector<StatisticsBook::Entry> StatisticsBook::Collect(absl::FunctionRef<bool(std::string_view key)> known) {

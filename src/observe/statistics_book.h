@@ -47,6 +47,8 @@ class StatisticsBook {
   // Every version that has a living load, by key and version. Versions without one are kept, and counted on when they
   // are loaded again, for as long as `known(key)` says so.
   std::vector<Entry> Collect(absl::FunctionRef<bool(std::string_view key)> known);
+  // Lets go of all versions of a model; of one with a living load when that ends, unless it is opened again before.
+  void Forget(std::string_view key);
 
  private:
   struct Record {
@@ -55,6 +57,7 @@ class StatisticsBook {
     std::shared_ptr<LatencyDistributions> distributions;
     Tags tags;
     bool cached = false;
+    bool forgotten = false;
   };
   using Id = std::pair<std::string, std::int64_t>;
 

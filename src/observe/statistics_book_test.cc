@@ -17,6 +17,25 @@ constexpr RequestTimes kTimes{.received = 1'000,
 bool Everything(std::string_view /*key*/) { return true; }
 bool Nothing(std::string_view /*key*/) { return false; }
 
+TEST(StatisticsBook, AForgottenModelLeavesAtOnceOrWithItsLastLoad) {
+  StatisticsBook book;
+  book.Open("gone", 1).reset();
+  auto living = book.Open("living", 1);
+  auto again = book.Open("again", 1);
+  for (const std::string_view key : {"gone", "living", "again", "nobody"}) book.Forget(key);
+  auto reopened = book.Open("again", 1);
+  again->RecordSuccess(kTimes, 1);
+  living.reset();
+  again.reset();
+  reopened.reset();
+  std::vector<std::string> asked;
+  book.Collect([&](std::string_view key) {
+    asked.emplace_back(key);
+    return true;
+  });
+  EXPECT_EQ(asked, std::vector<std::string>{"again"}) << "only this one is kept";
+}
+
 TEST(ModelStatistics, MicrosecondsAreCutForEachRequest) {
   ModelStatistics statistics;
   statistics.RecordSuccess(kTimes, 1);

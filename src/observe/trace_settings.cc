@@ -94,10 +94,7 @@ absl::Status TraceSettings::UpdateModel(std::string_view model, const TraceUpdat
   TraceValues next = Apply(global_.values, own);
   RETURN_IF_ERROR(CheckTraceValues(next));
   if (own.empty()) {
-    if (it != models_.end()) {
-      if (on_closed_) on_closed_(it->second.state.stream);
-      models_.erase(it);
-    }
+    Erase(it);
   } else {
     ModelState& state = it == models_.end() ? models_[std::string(model)] : it->second;
     state.own = own;
@@ -105,6 +102,18 @@ absl::Status TraceSettings::UpdateModel(std::string_view model, const TraceUpdat
   }
   UpdateActive();
   return absl::OkStatus();
+}
+
+void TraceSettings::Forget(std::string_view model) {
+  absl::MutexLock lock(&mutex_);
+  Erase(models_.find(model));
+  UpdateActive();
+}
+
+void TraceSettings::Erase(Models::iterator it) {
+  if (it == models_.end()) return;
+  if (on_closed_) on_closed_(it->second.state.stream);
+  models_.erase(it);
 }
 
 std::optional<TraceSample> TraceSettings::Sample(std::string_view model, bool forced) {

@@ -71,6 +71,9 @@ class TraceSettings {
   absl::Status UpdateGlobal(const TraceUpdate& update);
   absl::Status UpdateModel(std::string_view model, const TraceUpdate& update);
 
+  // The model has no settings of its own any more.
+  void Forget(std::string_view model);
+
   // False: nothing is traced now. All that a request pays then.
   bool active() const { return active_.load(std::memory_order_relaxed); }
   // Counts one request of a model; a value when it is its turn. `forced`: the client's own trace goes on with it, so that
@@ -100,8 +103,10 @@ class TraceSettings {
     Own own;
     State state;
   };
+  using Models = std::map<std::string, ModelState, std::less<>>;
   static TraceValues Apply(TraceValues base, const Own& own);
   void Replace(State& state, TraceValues values) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Erase(Models::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // nothing for the end
   void UpdateActive() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const TraceValues start_;
@@ -111,7 +116,7 @@ class TraceSettings {
   std::function<void(std::uint64_t)> on_closed_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t next_stream_ ABSL_GUARDED_BY(mutex_) = 1;
   State global_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, ModelState, std::less<>> models_ ABSL_GUARDED_BY(mutex_);
+  Models models_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidemark

@@ -150,6 +150,19 @@ TEST_F(TracerTest, ModelsHaveSettingsOfTheirOwnUntilTheyAreCleared) {
   EXPECT_FALSE(tracer_->settings().active());
 }
 
+TEST_F(TracerTest, AForgottenModelTracesAsAllOthersDo) {
+  options_.start.timestamps = false;
+  Start();
+  TraceUpdate on;
+  on.level = TraceUpdate::Level{.timestamps = true, .tensors = false};
+  ASSERT_TRUE(tracer_->settings().UpdateModel("m", on).ok());
+  tracer_->settings().Forget("other");
+  EXPECT_TRUE(Request("m"));
+  tracer_->settings().Forget("m");
+  EXPECT_FALSE(Request("m"));
+  EXPECT_FALSE(tracer_->settings().active());
+}
+
 TEST_F(TracerTest, WhatCannotTraceIsRefused) {
   options_.start = {};
   Start();

@@ -53,6 +53,16 @@ CloudFrontEnds::CloudFrontEnds(Private /*only Create*/, const ServerOptions& opt
                 return explicit_mode ? repository->Mount(name, root) : absl::OkStatus();
               },
           .unmount = [repository = parts_.repository](const std::string& name) { repository->Unmount(name); },
+          .forget =
+              [repository = parts_.repository, lifecycle = parts_.lifecycle, traces = parts_.traces](
+                  const std::string& name, absl::AnyInvocable<void()> done) {
+                repository->Unmount(name);
+                lifecycle->Forget(name,
+                                  [traces, done = std::move(done)](const std::vector<std::string>& names) mutable {
+                                    for (const std::string& gone : names) traces->Forget(gone);
+                                    done();
+                                  });
+              },
           .load =
               [lifecycle = parts_.lifecycle](const std::string& name, SageMakerRoutes::Done done) {
                 lifecycle->Load(name, {}, [done = std::move(done)](const absl::Status& answer) mutable {

@@ -18,6 +18,7 @@
 #include "frontend/http/vertex_routes.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
+#include "observe/trace_settings.h"
 #include "repository/model_repository.h"
 #include "resource/buffer_pool.h"
 #include "server/options.h"
@@ -38,6 +39,7 @@ class CloudFrontEnds {
     ModelRepository* repository = nullptr;
     BufferPool* buffers = nullptr;
     const AccessPolicy* access = nullptr;
+    TraceSettings* traces = nullptr;
     HttpRoutes* routes = nullptr;
     HttpHandler* metrics = nullptr;  // may be null
     std::function<void(absl::AnyInvocable<void()>)> offload;

@@ -80,6 +80,7 @@ absl::Status Server::OpenCloudFrontEnds(const std::vector<EventLoop*>& loops) {
                                                                         .repository = repository_.get(),
                                                                         .buffers = buffers_.get(),
                                                                         .access = access_.get(),
+                                                                        .traces = &tracer_->settings(),
                                                                         .routes = routes_.get(),
                                                                         .metrics = observation_->metrics_handler(),
                                                                         .offload = offload_task_},

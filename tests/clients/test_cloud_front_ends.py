@@ -152,7 +152,7 @@ def test_sagemaker_loads_models_of_other_repositories_and_forgets_them(sagemaker
         assert sagemaker.get("/v2/models/abc123/ready")[0] == 200
         assert ask(port, "DELETE", "/models/abc123")[0] == 200
         assert ask(port, "DELETE", "/models/abc123")[0] == 404
-        assert sagemaker.get("/v2/models/abc123/ready")[0] == 400
+        assert sagemaker.get("/v2/models/abc123/ready")[0] == 404, "nobody knows the name any more"
     assert sagemaker.load("abc123")[0] != 200, "its repository is forgotten"
 
 
@@ -172,6 +172,46 @@ def test_sagemaker_loads_an_ensemble_with_its_members(sagemaker, tmp_path):
     assert status == 200 and json.loads(body)["outputs"][0]["data"] == [1, 2], body
     assert ask(port, "DELETE", "/models/e")[0] == 200
     assert sagemaker.get("/v2/models/member/ready")[0] != 200, "members go with their ensemble"
+
+
+def test_names_of_sagemakers_models_leave_with_them(repository, tmp_path):
+    with Cloud("sagemaker", repository, tmp_path, "--allow-sagemaker=true") as server:
+        url = tmp_path / "r"
+        make_model(url, "m", addsub_model())
+
+        def rate(name):
+            return json.loads(server.get(f"/v2/models/{name}/trace/setting")[1])["trace_rate"]
+
+        def load(name):
+            status, _, body = ask(server.cloud, "POST", "/models", {"model_name": name, "url": str(url)})
+            assert status == 200, body
+            check_json(ask(server.cloud, "POST", f"/models/{name}/invoke", addsub_document()))
+            assert rate(name) == "1000", "settings do not outlive the name"
+            assert server.post(f"/v2/models/{name}/trace/setting", {"trace_rate": "7"})[0] == 200
+            assert rate(name) == "7"
+
+        def index():
+            return json.loads(server.post("/v2/repository/index")[1])
+
+        def rows():
+            return json.loads(server.get("/v2/memory")[1])["rows"]
+
+        names = [f"named-{i}" for i in range(30)]
+        mark = rows()
+        for group in (names[:15], names[15:], names[:3]):  # the last ones come again
+            for name in group:
+                load(name)
+            assert {entry["name"] for entry in index() if entry.get("state") == "READY"} == set(group)
+            assert all(f'model="{name}"' in server.metrics_text() for name in group)
+            for name in group:
+                assert ask(server.cloud, "DELETE", f"/models/{name}")[0] == 200
+            assert {entry["name"] for entry in index()} == {"addsub", "other"}, "those of the server's own repository"
+            assert "named-" not in server.metrics_text()
+            assert rows() == mark
+        broken = tmp_path / "broken"
+        make_model(broken, "m", b"no model")
+        assert ask(server.cloud, "POST", "/models", {"model_name": "named-x", "url": str(broken)})[0] == 400
+        assert {entry["name"] for entry in index()} == {"addsub", "other"}
 
 
 def test_sagemaker_hears_507_when_there_is_no_room_and_nothing_stays(repository, tmp_path):

@@ -155,8 +155,9 @@ void SageMakerRoutes::Load(HttpRequest& request, ResponseSender sender) {
       // The members of an ensemble that did load go, too: nobody else would ask for it.
       state->parts.unload(name,
                           [state, name, done, answer = std::move(answer)](const absl::Status& /*logged*/) mutable {
-                            state->parts.unmount(name);
-                            Loaded(state, name, done, std::move(answer));
+                            state->parts.forget(name, [state, name, done, answer = std::move(answer)]() mutable {
+                              Loaded(state, name, done, std::move(answer));
+                            });
                           });
     });
   });
@@ -193,15 +194,17 @@ void SageMakerRoutes::Unload(std::string_view model, ResponseSender sender) {
         MakeErrorResponse(409, fmt::format("model '{}' is being loaded or unloaded", name), http::kJson));
   }
   state_->parts.unload(name, [state = state_, name, answer = std::move(sender)](absl::Status done) mutable {
-    Unloaded(state, name, done, std::move(answer));
+    // At the deadline requests are still inside: the unload goes on, and nobody can begin a new one.
+    const bool gone = done.ok() || absl::IsDeadlineExceeded(done);
+    if (!gone) return Unloaded(state, name, gone, done, std::move(answer));
+    state->parts.forget(name, [state, name, done, answer = std::move(answer)]() mutable {
+      Unloaded(state, name, /*gone=*/true, done, std::move(answer));
+    });
   });
 }
 
-void SageMakerRoutes::Unloaded(const SharedState& state, const std::string& name, const absl::Status& status,
+void SageMakerRoutes::Unloaded(const SharedState& state, const std::string& name, bool gone, const absl::Status& status,
                                ResponseSender sender) {
-  // At the deadline requests are still inside: the unload goes on, and nobody can begin a new one.
-  const bool gone = status.ok() || absl::IsDeadlineExceeded(status);
-  if (gone) state->parts.unmount(name);
   {
     absl::MutexLock lock(&state->mutex);
     if (gone) {

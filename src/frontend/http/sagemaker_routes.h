@@ -34,6 +34,8 @@ class SageMakerRoutes final : public HttpHandler {
     // ModelRepository's Mount and Unmount; the first may block.
     std::function<absl::Status(const std::string& name, const std::string& root)> mount;
     std::function<void(const std::string& name)> unmount;
+    // Unmounts it and has everything forgotten that is kept by its name (Lifecycle::Forget).
+    std::function<void(const std::string& name, absl::AnyInvocable<void()> done)> forget;
     std::function<void(const std::string& name, Done done)> load;
     std::function<void(const std::string& name, Done done)> unload;
     std::function<bool(std::string_view name)> is_ready;
@@ -66,7 +68,7 @@ class SageMakerRoutes final : public HttpHandler {
   void Unload(std::string_view model, ResponseSender sender);
   static void Loaded(const SharedState& state, const std::string& name, const absl::Status& status,
                      ResponseSender sender);
-  static void Unloaded(const SharedState& state, const std::string& name, const absl::Status& status,
+  static void Unloaded(const SharedState& state, const std::string& name, bool gone, const absl::Status& status,
                        ResponseSender sender);
 
   const SharedState state_;
