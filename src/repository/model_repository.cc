@@ -76,15 +76,13 @@ absl::StatusOr<std::vector<ModelEntry>> ModelRepository::Names() const {
           fmt::format("failed to list model repository {}: {}", root.string(), error.message()));
     }
   }
-  {
-    absl::MutexLock lock(&mutex_);
-    for (const MountedRepository& mount : mounts_) {
-      std::vector<fs::path>& directories =
-          found[{options_.namespacing ? mount.root.string() : std::string(), mount.name}];
-      std::error_code ignored;  // a root may be written in another way than the mounted one
-      const auto same = [&](const fs::path& one) { return fs::equivalent(one, mount.directory, ignored); };
-      if (std::none_of(directories.begin(), directories.end(), same)) directories.push_back(mount.directory);
-    }
+  const std::shared_ptr<const Mounts> mounts = MountsNow();
+  for (const MountedRepository& mount : *mounts) {
+    std::vector<fs::path>& directories =
+        found[{options_.namespacing ? mount.root.string() : std::string(), mount.name}];
+    std::error_code ignored;  // a root may be written in another way than the mounted one
+    const auto same = [&](const fs::path& one) { return fs::equivalent(one, mount.directory, ignored); };
+    if (std::none_of(directories.begin(), directories.end(), same)) directories.push_back(mount.directory);
   }
   std::vector<ModelEntry> entries;
   entries.reserve(found.size());
@@ -124,10 +122,15 @@ std::vector<ModelEntry> ModelRepository::Find(std::string_view name) const {
   return entries;
 }
 
+std::shared_ptr<const ModelRepository::Mounts> ModelRepository::MountsNow() const {
+  absl::MutexLock lock(&mutex_);
+  return mounts_;
+}
+
 std::vector<ModelEntry> ModelRepository::FindMounted(std::string_view name) const {
   std::vector<ModelEntry> entries;
-  absl::MutexLock lock(&mutex_);
-  for (const MountedRepository& mount : mounts_) {
+  const std::shared_ptr<const Mounts> mounts = MountsNow();
+  for (const MountedRepository& mount : *mounts) {
     const bool itself = mount.name == name;
     const fs::path directory = itself ? mount.directory : mount.root / name;
     std::error_code error;
@@ -187,19 +190,23 @@ absl::Status ModelRepository::Mount(std::string_view name, const fs::path& root)
     ASSIGN_OR_RETURN(directory, ChooseModel(name, real));
   }
   absl::MutexLock lock(&mutex_);
-  for (const MountedRepository& mount : mounts_) {
+  for (const MountedRepository& mount : *mounts_) {
     if (mount.name == name) {
       return absl::AlreadyExistsError(
           fmt::format("model '{}' is already there, from repository '{}'", name, mount.root.string()));
     }
   }
-  mounts_.push_back({.name = std::string(name), .root = real, .directory = std::move(directory)});
+  Mounts next = *mounts_;
+  next.push_back({.name = std::string(name), .root = real, .directory = std::move(directory)});
+  mounts_ = std::make_shared<const Mounts>(std::move(next));
   return absl::OkStatus();
 }
 
 void ModelRepository::Unmount(std::string_view name) {
   absl::MutexLock lock(&mutex_);
-  std::erase_if(mounts_, [name](const MountedRepository& mount) { return mount.name == name; });
+  Mounts next = *mounts_;
+  std::erase_if(next, [name](const MountedRepository& mount) { return mount.name == name; });
+  mounts_ = std::make_shared<const Mounts>(std::move(next));
 }
 
 absl::StatusOr<ModelEntry> ModelRepository::FindOne(std::string_view name, std::string_view model_namespace) const {

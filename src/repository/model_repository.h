@@ -144,6 +144,8 @@ class ModelRepository {
     std::filesystem::path root;
     std::filesystem::path directory;  // of the model `name`, in `root`
   };
+  using Mounts = std::vector<MountedRepository>;
+  std::shared_ptr<const Mounts> MountsNow() const;
   absl::StatusOr<std::filesystem::path> ChooseModel(std::string_view name, const std::filesystem::path& root) const;
   // What mounts know of `name`.
   std::vector<ModelEntry> FindMounted(std::string_view name) const;
@@ -153,7 +155,8 @@ class ModelRepository {
 
   const RepositoryOptions options_;
   mutable absl::Mutex mutex_;
-  std::vector<MountedRepository> mounts_ ABSL_GUARDED_BY(mutex_);
+  // A picture that is replaced whole: the disk is looked at without the mutex.
+  std::shared_ptr<const Mounts> mounts_ ABSL_GUARDED_BY(mutex_) = std::make_shared<const Mounts>();
 };
 
 }  // namespace tidemark
