@@ -1,6 +1,7 @@
 // The front ends of SageMaker and Vertex AI (protocol digest 1.17 and 8.8).
 
 #include "platform/environment.h"
+#include "repository/model_repository.h"
 #include "server/options_table.h"
 
 namespace tidemark {
@@ -47,6 +48,17 @@ absl::Status CheckPorts(const ServerOptions& options) {
                     port.number, low, high));
   }
   return absl::OkStatus();
+}
+
+// A default model that no load could ever bring is a mistake that each request would tell, and the start can.
+absl::Status CheckDefaultModels(const ServerOptions& options) {
+  const auto check = [](bool allow, std::string_view setting, std::string_view name) {
+    if (!allow || name.empty() || ValidateLoadName(name).ok()) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format("{}: found '{}', expected the name of a model", setting, name));
+  };
+  RETURN_IF_ERROR(
+      check(options.sagemaker.allow, "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", options.sagemaker.default_model));
+  return check(*options.vertex.allow, "--vertex-ai-default-model", options.vertex.default_model);
 }
 
 std::string Variable(const char* name) { return EnvironmentVariable(name).value_or(""); }
@@ -111,6 +123,7 @@ absl::Status CompleteCloudOptions(ServerOptions& options) {
     const std::string storage = Variable("AIP_STORAGE_URI");
     if (options.model_repositories.empty() && !storage.empty()) options.model_repositories.emplace_back(storage);
   }
+  RETURN_IF_ERROR(CheckDefaultModels(options));
   return CheckPorts(options);
 }
 

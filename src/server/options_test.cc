@@ -237,6 +237,17 @@ TEST(OptionsTest, VertexIsSetUpByItsPlatform) {
             "--sagemaker-port and --vertex-ai-port are both 9090, expected two different ports");
 }
 
+TEST(OptionsTest, DefaultModelsOfTheCloudsAreNames) {
+  const Environment environment{
+      {"AIP_HEALTH_ROUTE", "/h"}, {"AIP_PREDICT_ROUTE", "/p"}, {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "a/versions/1"}};
+  EXPECT_EQ(Error({"--allow-sagemaker=1"}),
+            "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME: found 'a/versions/1', expected the name of a model");
+  EXPECT_TRUE(Parse({}).ok()) << "SageMaker is not served";
+  EXPECT_EQ(Error({"--allow-vertex-ai=1", "--vertex-ai-default-model=.."}),
+            "--vertex-ai-default-model: found '..', expected the name of a model");
+  EXPECT_EQ(Parse({"--allow-vertex-ai=1", "--vertex-ai-default-model=what?"})->vertex.default_model, "what?");
+}
+
 TEST(OptionsTest, PortsBesideSageMakersLieInItsRange) {
   EXPECT_EQ(Parse({"--allow-sagemaker=1"})->sagemaker.port, 8080);
   EXPECT_EQ(Error({"--allow-sagemaker=1", "--sagemaker-safe-port-range=8001-9000"}),

@@ -131,6 +131,18 @@ def test_sagemaker_infers_with_the_model_of_the_environment(repository, tmp_path
         check_json(ask(server.cloud, "POST", "/invocations", addsub_document()))
 
 
+def test_a_default_model_may_have_any_name(tmp_path, monkeypatch):
+    make_model(tmp_path / "models", "what?", addsub_model(), config='name: "what?" backend: "onnxruntime"\n')
+    monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "what?")
+    with Cloud("sagemaker", tmp_path / "models", tmp_path, "--allow-sagemaker=true", "--load-model=*") as server:
+        check_json(ask(server.cloud, "POST", "/invocations", addsub_document()))
+    monkeypatch.setenv("SAGEMAKER_TRITON_DEFAULT_MODEL_NAME", "a/b")
+    run = subprocess.run([binary(), "serve", f"--model-repository={tmp_path}", "--allow-sagemaker=true"],
+                         capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stderr) == (
+        1, "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME: found 'a/b', expected the name of a model\n")
+
+
 def test_sagemaker_loads_models_of_other_repositories_and_forgets_them(sagemaker, tmp_path):
     port = sagemaker.cloud
     url = tmp_path / "hash" / "model"

@@ -28,7 +28,8 @@ void ForwardInference(HttpRequest& request, ResponseSender sender, std::string_v
   if (const absl::Status status = ReadBinaryType(request, binary); !status.ok()) {
     return http::SendError(std::move(sender), status);
   }
-  request.Redirect(request.method(), fmt::format("/v2/models/{}/infer", *model));
+  // Paths are read as they are, so that a name needs no escapes, but a '?' in it begins no query.
+  request.RedirectToPath(request.method(), fmt::format("/v2/models/{}/infer", *model));
   routes.Handle(request, std::move(sender));
 }
 

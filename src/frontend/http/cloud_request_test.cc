@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "frontend/http/head_parser.h"
+#include "frontend/http/route_match.h"
 #include "frontend/http/sagemaker_routes.h"
 #include "frontend/http/vertex_routes.h"
 
@@ -40,6 +41,19 @@ class Routes final : public HttpHandler {
   std::string seen;
   std::optional<std::string_view> json_bytes;
   std::string_view binary_type;
+};
+
+// What the ordinary routes would make of it.
+class RoutedModel final : public HttpHandler {
+ public:
+  void Handle(HttpRequest& request, ResponseSender /*none*/) override {
+    const RouteMatch match = MatchRoute(request.path());
+    route = match.route;
+    model = match.model;
+    query = request.query();
+  }
+  Route route = Route::kNotFound;
+  std::string model, query;
 };
 
 TEST(CloudRequestTest, PathsOfSageMaker) {
@@ -105,6 +119,17 @@ TEST(CloudRequestTest, SageMakersRequestsReachTheOrdinaryRoutes) {
   EXPECT_EQ(routes.seen, "POST /v2/models/only/infer");
   EXPECT_EQ(routes.json_bytes, "7");
   EXPECT_EQ(routes.binary_type, kSageMakerBinary);
+}
+
+TEST(CloudRequestTest, TheNameOfADefaultModelIsReadWhole) {
+  for (const std::string_view name : {"what?", "what?x=1", "a%20b", "a b", "a#b"}) {
+    Received request("POST /invocations?y=2 HTTP/1.1");
+    RoutedModel routes;
+    ForwardInference(request.request, {}, kSageMakerBinary, std::string(name), routes);
+    EXPECT_EQ(routes.route, Route::kInfer) << name;
+    EXPECT_EQ(routes.model, name);
+    EXPECT_EQ(routes.query, "");
+  }
 }
 
 TEST(CloudRequestTest, VertexRequestsReachTheOrdinaryRoutes) {

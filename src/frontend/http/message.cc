@@ -142,10 +142,16 @@ std::optional<std::string_view> HttpRequest::Find(std::string_view name) const {
   return std::nullopt;
 }
 
-void HttpRequest::Redirect(HttpMethod method, std::string target) {
+void HttpRequest::RedirectToPath(HttpMethod method, std::string path) {
   if (method != method_) method_name_ = method == HttpMethod::kGet ? "GET" : "POST";
   method_ = method;
-  target_ = std::move(target);
+  target_ = std::move(path);
+  path_ = target_;
+  query_ = {};
+}
+
+void HttpRequest::Redirect(HttpMethod method, std::string target) {
+  RedirectToPath(method, std::move(target));
   const std::string_view view = target_;
   path_ = view.substr(0, view.find('?'));
   query_ = view.substr(std::min(path_.size() + 1, view.size()));

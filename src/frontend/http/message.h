@@ -71,6 +71,8 @@ class HttpRequest {
 
   // For a handler in front of another one: from now on the request asks for `target`, a path with perhaps '?' and a query.
   void Redirect(HttpMethod method, std::string target);
+  // The same for a path without a query, whatever characters it has.
+  void RedirectToPath(HttpMethod method, std::string path);
   // Puts a header in front of the others. Both views live as long as the request's own.
   void PutHeader(std::string_view name, std::string_view value);
   // A literal: an answer with binary tensors has this content type with the number of its JSON bytes behind it, in place
