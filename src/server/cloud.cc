@@ -102,10 +102,12 @@ absl::Status CloudFrontEnds::Open(const std::vector<EventLoop*>& loops) {
   http.limits = options_.http_limits;
   if (options_.sagemaker.allow) {
     http.port = options_.sagemaker.port;
+    http.binary_type = kSageMakerBinary;
     ASSIGN_OR_RETURN(sagemaker_, HttpServer::Create(http, loops, &sagemaker_routes_, parts_.buffers));
   }
   if (options_.vertex.allow.value_or(false)) {
     http.port = options_.vertex.port;
+    http.binary_type = kVertexBinary;
     ASSIGN_OR_RETURN(vertex_, HttpServer::Create(http, loops, &vertex_routes_, parts_.buffers));
   }
   return absl::OkStatus();

@@ -39,7 +39,7 @@ HttpConnection::HttpConnection(HttpConnectionContext* context, UniqueFd fd, cons
       transport_(std::move(fd)),
       tls_(tls),
       timer_(context->loop, [this] { OnTimer(); }),
-      parser_(context->limits) {}
+      parser_(context->limits, context->binary_type) {}
 
 HttpConnection::~HttpConnection() = default;
 

@@ -27,7 +27,8 @@ struct HttpConnectionContext {
   HttpHandler* handler = nullptr;
   BufferPool* pool = nullptr;
   HttpLimits limits;
-  bool draining = false;  // every answer closes its connection
+  std::string_view binary_type;  // HttpServerOptions'
+  bool draining = false;         // every answer closes its connection
   // Takes the connection over for destruction after the current event.
   ConnectionServer::OnClosed on_closed;
   std::vector<char> scratch = std::vector<char>(64 * 1024);  // for bytes that nobody wants

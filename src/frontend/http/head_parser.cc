@@ -88,8 +88,9 @@ void HeadParser::Reset() {
   fields_ = std::move(fields);
   content_length_.reset();
   has_transfer_encoding_ = chunked_ = says_close_ = says_keep_alive_ = keep_alive_ = false;
-  has_expect_ = expects_continue_ = has_inference_header_ = false;
+  has_expect_ = expects_continue_ = has_inference_header_ = has_content_type_ = false;
   inference_header_.reset();
+  json_bytes_of_type_.reset();
   inference_header_length_ = 0;
 }
 
@@ -203,6 +204,13 @@ bool HeadParser::ReadKnownField(std::string_view name, std::string_view value) {
     case 10:
       if (EqualsIgnoreCase(name, "connection")) ReadConnection(value);
       return true;
+    case 12:
+      if (binary_type_.empty() || has_content_type_ || !EqualsIgnoreCase(name, "content-type")) return true;
+      has_content_type_ = true;
+      if (EqualsIgnoreCase(value.substr(0, binary_type_.size()), binary_type_)) {
+        json_bytes_of_type_ = ParseDecimal(value.substr(binary_type_.size()));
+      }
+      return true;
     case 14:
       if (!EqualsIgnoreCase(name, "content-length")) return true;
       if (content_length_.has_value()) return Fail(400, "more than one Content-Length header");
@@ -252,7 +260,8 @@ bool HeadParser::Finish() {
   keep_alive_ = !says_close_ && (minor_version_ == 1 || says_keep_alive_);
   expects_continue_ = has_expect_ && minor_version_ == 1;
   const std::uint64_t most = chunked_ ? limits_.body_bytes : content_length_.value_or(0);
-  if (inference_header_.has_value() && *inference_header_ <= most) inference_header_length_ = *inference_header_;
+  const std::optional<std::uint64_t> json_bytes = json_bytes_of_type_ ? json_bytes_of_type_ : inference_header_;
+  if (json_bytes && *json_bytes <= most) inference_header_length_ = *json_bytes;
   return true;
 }
 

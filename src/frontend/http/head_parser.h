@@ -26,7 +26,9 @@ class HeadParser {
  public:
   enum class Result { kNeedMore, kDone, kError };
 
-  explicit HeadParser(const HttpLimits& limits) : limits_(limits) {}
+  // `binary_type` as in HttpServerOptions.
+  explicit HeadParser(const HttpLimits& limits, std::string_view binary_type = {})
+      : limits_(limits), binary_type_(binary_type) {}
 
   // `data`: everything received of this request, from its first byte; each call sees the bytes of the last one and
   // possibly more (they may have moved). Work is proportional to what is new.
@@ -42,7 +44,8 @@ class HeadParser {
   bool keep_alive() const { return keep_alive_; }
   bool expects_continue() const { return expects_continue_; }
   int minor_version() const { return minor_version_; }
-  // Inference-Header-Content-Length, 0 when absent, no plain number or beyond Content-Length.
+  // What the content type says behind `binary_type`, else Inference-Header-Content-Length; 0 when absent, no plain number
+  // or beyond Content-Length.
   std::uint64_t inference_header_length() const { return inference_header_length_; }
 
   // After kDone: makes views into `data` (the same bytes as given to Parse).
@@ -72,6 +75,7 @@ class HeadParser {
   static Range RangeOf(std::string_view data, std::string_view part);
 
   const HttpLimits& limits_;
+  const std::string_view binary_type_;
   HttpError error_;
   std::size_t line_ = 0;  // where the current line begins
   std::size_t scan_ = 0;  // no line end before here
@@ -93,6 +97,8 @@ class HeadParser {
   bool expects_continue_ = false;
   std::optional<std::uint64_t> inference_header_;
   bool has_inference_header_ = false;
+  bool has_content_type_ = false;
+  std::optional<std::uint64_t> json_bytes_of_type_;
   std::uint64_t inference_header_length_ = 0;
 };
 

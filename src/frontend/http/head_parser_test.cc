@@ -1,5 +1,6 @@
 #include "frontend/http/head_parser.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -210,6 +211,28 @@ TEST(HeadParserTest, HeaderLengthCountsOnlyAsAPlainNumberWithinTheBody) {
         HeadParser::Result::kDone);
     EXPECT_EQ(parser.inference_header_length(), expected) << value;
   }
+}
+
+TEST(HeadParserTest, OnAPortOfACloudTheContentTypeSaysWhereTensorsBegin) {
+  const HttpLimits limits;
+  const auto length = [&](std::string_view binary_type, std::string_view fields) {
+    HeadParser parser(limits, binary_type);
+    const std::string head = fmt::format("POST / HTTP/1.1\r\nContent-Length: 10\r\n{}\r\n", fields);
+    EXPECT_EQ(parser.Parse(head), HeadParser::Result::kDone);
+    const std::uint64_t found = parser.inference_header_length();
+    parser.Reset();
+    EXPECT_EQ(parser.Parse("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\n"), HeadParser::Result::kDone);
+    EXPECT_EQ(parser.inference_header_length(), 0u) << "of the request before";
+    return found;
+  };
+  EXPECT_EQ(length("a/b;n=", "Content-Type: a/b;n=7\r\n"), 7u);
+  EXPECT_EQ(length("a/b;n=", "content-type: A/B;N=7\r\n"), 7u);
+  EXPECT_EQ(length("a/b;n=", "Content-Type: a/b;n=7\r\nInference-Header-Content-Length: 3\r\n"), 7u);
+  EXPECT_EQ(length("a/b;n=", "Content-Type: a/c;n=7\r\nInference-Header-Content-Length: 3\r\n"), 3u);
+  EXPECT_EQ(length("a/b;n=", "Content-Type: a/b;n=11\r\n"), 0u);
+  EXPECT_EQ(length("a/b;n=", "Content-Type: a/b;n=x\r\n"), 0u);
+  EXPECT_EQ(length("a/b;n=", "Content-Type: a/b\r\n"), 0u);
+  EXPECT_EQ(length("", "Content-Type: a/b;n=7\r\n"), 0u);
 }
 
 }  // namespace

@@ -10,13 +10,14 @@ namespace {
 
 class HttpConnectionFactory final : public ConnectionFactory {
  public:
-  HttpConnectionFactory(const HttpLimits& limits, const TlsContext* tls, EventLoop* loop, HttpHandler* handler,
-                        BufferPool* pool, ConnectionServer::OnClosed on_closed)
-      : tls_(tls) {
+  HttpConnectionFactory(const HttpServerOptions& options, EventLoop* loop, HttpHandler* handler, BufferPool* pool,
+                        ConnectionServer::OnClosed on_closed)
+      : tls_(options.tls) {
     context_.loop = loop;
     context_.handler = handler;
     context_.pool = pool;
-    context_.limits = limits;
+    context_.limits = options.limits;
+    context_.binary_type = options.binary_type;
     context_.on_closed = std::move(on_closed);
   }
 
@@ -42,11 +43,11 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(HttpServerOptions
   listen.unix_path = std::move(options.unix_path);
   listen.connections = options.limits.connections;
   ASSIGN_OR_RETURN(std::unique_ptr<ConnectionServer> server,
-                   ConnectionServer::Create(
-                       std::move(listen), std::move(loops), [&](EventLoop* loop, ConnectionServer::OnClosed on_closed) {
-                         return std::make_unique<HttpConnectionFactory>(options.limits, options.tls, loop, handler,
-                                                                        pool, std::move(on_closed));
-                       }));
+                   ConnectionServer::Create(std::move(listen), std::move(loops),
+                                            [&](EventLoop* loop, ConnectionServer::OnClosed on_closed) {
+                                              return std::make_unique<HttpConnectionFactory>(
+                                                  options, loop, handler, pool, std::move(on_closed));
+                                            }));
   return std::make_unique<HttpServer>(Private(), std::move(server));
 }
 

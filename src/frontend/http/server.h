@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct HttpServerOptions {
   std::string unix_path;            // empty: no UNIX-domain socket
   const TlsContext* tls = nullptr;  // of the TCP port; null: plain. Outlives the server. UNIX-domain sockets are plain
   HttpLimits limits;
+  // A content type with the number of JSON bytes behind it, which then says where the tensors begin and the body is aligned,
+  // as Inference-Header-Content-Length does elsewhere (cloud_request.h). A literal; empty: there is none.
+  std::string_view binary_type;
 };
 
 // An HTTP/1.1 transport over event loops: sockets in, HttpHandler calls out. The rules of ConnectionServer hold. Loops and

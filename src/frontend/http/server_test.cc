@@ -307,6 +307,29 @@ TEST_F(HttpServerTest, LargeBodiesArriveWholeAlignedAndPadded) {
   EXPECT_TRUE(padded);
 }
 
+TEST_F(HttpServerTest, TensorsBehindABinaryContentTypeAreAligned) {
+  std::atomic<bool> aligned{true};
+  HttpServerOptions options;
+  options.binary_type = "a/b;n=";
+  Start(
+      [&](HttpRequest& request, ResponseSender sender) {
+        const std::size_t json = ParseDecimal(request.Find("content-type").value().substr(6)).value();
+        if (reinterpret_cast<std::uintptr_t>(request.body().data() + json) % 64 != 0) aligned = false;
+        Echo(request, std::move(sender));
+      },
+      options);
+  Client client = Connect();
+  for (const std::size_t json : {1U, 77U, 64U, 100U}) {
+    const std::string reply =
+        client
+            .Ask(fmt::format("POST / HTTP/1.1\r\nContent-Type: a/b;n={}\r\nContent-Length: 100\r\n\r\n{:100}", json,
+                             ' '))
+            .body;
+    EXPECT_EQ(reply.size(), 107u);
+  }
+  EXPECT_TRUE(aligned);
+}
+
 TEST_F(HttpServerTest, ExpectIsAnsweredBeforeTheBody) {
   Start(Echo);
   Client client = Connect();
