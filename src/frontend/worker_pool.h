@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <memory>
 
@@ -10,6 +11,11 @@
 #include "resource/scope.h"
 
 namespace tidemark {
+
+// What takes a loop too long: more bytes of JSON, or of typed contents of a gRPC request, are decoded beside it, …
+inline constexpr std::size_t kLongDecodeBytes = std::size_t{64} << 10;
+// … and requests with more bytes are bound to a model there whose response cache reads every one of them (some 0.2 ms).
+inline constexpr std::size_t kLongHashBytes = std::size_t{256} << 10;
 
 // Threads for work of requests that would hold up an event loop (large JSON, compressed bodies): it takes long, but never
 // blocks. First come, first served; at the loops' priority. Thread-safe. The threads are resident rows of the ledger.

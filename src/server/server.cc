@@ -140,6 +140,7 @@ absl::Status Server::StartHttp() {
   RETURN_IF_ERROR(BuildAccess());
   RETURN_IF_ERROR(StartTracer());
   ASSIGN_OR_RETURN(decoders_, WorkerPool::Create(*ledger_, *platform_, wanted));
+  decode_task_ = [pool = decoders_.get()](absl::AnyInvocable<void()> task) { pool->Post(std::move(task)); };
   offload_task_ = [pool = offload_.get()](absl::AnyInvocable<void()> task) { pool->Post(std::move(task)); };
   observation_->Connect(Observation::Parts{
       .registry = registry_.get(),
@@ -157,19 +158,16 @@ absl::Status Server::StartHttp() {
   routes.json = options_.http_json;
   routes.json.bytes = options_.http_max_input_size;
   routes.header_forward_pattern = options_.http_header_forward_pattern;
-  ASSIGN_OR_RETURN(routes_, HttpRoutes::Create(
-                                std::move(routes),
-                                HttpRoutes::Parts{.registry = registry_.get(),
-                                                  .lifecycle = lifecycle_.get(),
-                                                  .buffers = buffers_.get(),
-                                                  .access = access_.get(),
-                                                  .tracer = tracer_.get(),
-                                                  .shared_memory = shared_memory_.get(),
-                                                  .memory = observation_->report(),
-                                                  .offload = offload_task_,
-                                                  .decode = [pool = decoders_.get()](absl::AnyInvocable<void()> task) {
-                                                    pool->Post(std::move(task));
-                                                  }}));
+  ASSIGN_OR_RETURN(routes_,
+                   HttpRoutes::Create(std::move(routes), HttpRoutes::Parts{.registry = registry_.get(),
+                                                                           .lifecycle = lifecycle_.get(),
+                                                                           .buffers = buffers_.get(),
+                                                                           .access = access_.get(),
+                                                                           .tracer = tracer_.get(),
+                                                                           .shared_memory = shared_memory_.get(),
+                                                                           .memory = observation_->report(),
+                                                                           .offload = offload_task_,
+                                                                           .decode = decode_task_}));
   HttpServerOptions http;
   http.address = options_.http_address;
   http.port.reset();

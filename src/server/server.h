@@ -116,6 +116,7 @@ class Server {
   std::unique_ptr<GpuSharedMemory> cuda_shared_memory_;
   std::unique_ptr<SharedMemoryRegions> shared_memory_;
   std::function<void(absl::AnyInvocable<void()>)> offload_task_;  // runs it on offload_
+  std::function<void(absl::AnyInvocable<void()>)> decode_task_;   // runs it on decoders_
   std::unique_ptr<HttpRoutes> routes_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<HttpServer> control_http_;

@@ -26,7 +26,8 @@ absl::Status Server::BuildGrpc(const std::vector<EventLoop*>& loops) {
                                                                               .shared_memory = shared_memory_.get(),
                                                                               .access = access_.get(),
                                                                               .memory_extension = true,
-                                                                              .offload = offload_task_}));
+                                                                              .offload = offload_task_,
+                                                                              .decode = decode_task_}));
   GrpcServerOptions grpc = options_.grpc;
   if (!options_.allow_grpc) grpc.port.reset();
   grpc.tls = grpc_tls_.get();

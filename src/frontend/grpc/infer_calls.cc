@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "frontend/grpc/message_call.h"
 #include "frontend/model_queries.h"
+#include "frontend/worker_pool.h"
 
 namespace tidemark {
 namespace {
@@ -63,19 +64,16 @@ class InferCallImpl final : public GrpcCall {
 
   absl::Status EndMessage() override {
     RETURN_IF_ERROR(reader_.Finish());
-    InferEnvelope envelope;
-    RETURN_IF_ERROR(ReadInferEnvelope(reader_.envelope(), envelope));
-    ASSIGN_OR_RETURN(BoundRequest bound, BindRequest(context_, envelope, reader_.raw(), metadata_, /*unary=*/true));
-    reader_.Clear();
-    std::unique_ptr<InferenceRequest> request = std::move(bound.request);
     cancel_ = std::make_shared<CancelFlag>();
-    request->cancel = cancel_;
-    request->on_complete = [answer = UnaryAnswer{responder_, context_.requests, context_.buffers, metadata_.coding,
-                                                 context_.compression_level}](std::unique_ptr<InferenceRequest> done) {
-      answer.Complete(std::move(done));
-    };
-    Model& model = *request->model();
-    model.Submit(std::move(request), /*may_run_inline=*/true);
+    if (!TakesLong(context_, reader_)) {
+      return Submit(context_, metadata_, reader_, responder_, cancel_, /*on_loop=*/true);
+    }
+    context_.decode([&context = context_, metadata = metadata_, reader = std::move(reader_), responder = responder_,
+                     cancel = cancel_]() mutable {  // the call may be gone by then
+      if (responder.gone()) return;
+      absl::Status status = Submit(context, metadata, reader, responder, std::move(cancel), /*on_loop=*/false);
+      if (!status.ok()) responder.Finish(std::move(status));
+    });
     return absl::OkStatus();
   }
 
@@ -85,6 +83,23 @@ class InferCallImpl final : public GrpcCall {
   }
 
  private:
+  static absl::Status Submit(const InferContext& context, const InferCallMetadata& metadata, InferMessageReader& reader,
+                             const GrpcResponder& responder, std::shared_ptr<CancelFlag> cancel, bool on_loop) {
+    InferEnvelope envelope;
+    RETURN_IF_ERROR(ReadInferEnvelope(reader.envelope(), envelope));
+    ASSIGN_OR_RETURN(BoundRequest bound, BindRequest(context, envelope, reader.raw(), metadata, /*unary=*/true));
+    reader.Clear();
+    std::unique_ptr<InferenceRequest> request = std::move(bound.request);
+    request->cancel = std::move(cancel);
+    request->on_complete = [answer = UnaryAnswer{responder, context.requests, context.buffers, metadata.coding,
+                                                 context.compression_level}](std::unique_ptr<InferenceRequest> done) {
+      answer.Complete(std::move(done));
+    };
+    Model& model = *request->model();
+    model.Submit(std::move(request), /*may_run_inline=*/on_loop);
+    return absl::OkStatus();
+  }
+
   const InferContext& context_;
   const InferCallMetadata metadata_;
   const GrpcResponder responder_;
@@ -111,6 +126,19 @@ void InferRequestPool::GiveBack(std::unique_ptr<InferenceRequest> request) {
   request->Clear();
   absl::MutexLock lock(&mutex_);
   if (free_.size() < kKept) free_.push_back(std::move(request));
+}
+
+bool TakesLong(const InferContext& context, InferMessageReader& reader) {
+  if (!context.decode) return false;
+  if (reader.envelope().size() > kLongDecodeBytes) return true;
+  std::size_t bytes = 0;
+  for (const Buffer& raw : reader.raw()) bytes += raw.size();
+  if (bytes <= kLongHashBytes) return false;
+  InferEnvelope envelope;
+  if (!ReadInferEnvelope(reader.envelope(), envelope).ok()) return false;
+  const absl::StatusOr<ModelHandle> handle =
+      FindModel(*context.registry, *context.lifecycle, envelope.model_name, envelope.model_version);
+  return handle.ok() && (*handle)->info().config().response_cache().enable();
 }
 
 absl::StatusOr<BoundRequest> BindRequest(const InferContext& context, const InferEnvelope& envelope,

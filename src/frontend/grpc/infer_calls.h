@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "frontend/grpc/call.h"
@@ -46,6 +48,9 @@ struct InferContext {
   SharedMemoryFinder* regions = nullptr;  // may be null
   Tracer* tracer = nullptr;
   int compression_level = 0;
+  // Runs what would hold up a loop; what it still has when the server ends it runs before that. Empty: nothing is decoded
+  // beside the loops.
+  std::function<void(absl::AnyInvocable<void()>)> decode;
   std::shared_ptr<InferRequestPool> requests;  // last owner: the service, or the last request on its way
 };
 
@@ -72,6 +77,10 @@ struct BoundRequest {
   std::unique_ptr<InferenceRequest> request;
   GrpcInferFlags flags;
 };
+
+// Would binding the message to its model hold up the other calls of a loop? By what it has of typed contents, or of tensors
+// that the model's response cache reads. False without `context.decode`.
+bool TakesLong(const InferContext& context, InferMessageReader& reader);
 
 // The road from a message to a request that its model can take: `envelope` and `raw` are the message's. With `unary` models
 // with decoupled answers are refused. The call's deadline becomes the request's; DEADLINE_EXCEEDED when it has passed. On

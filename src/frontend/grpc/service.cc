@@ -94,6 +94,7 @@ GrpcService::GrpcService(Private /*only Create*/, GrpcServiceOptions options, Pa
   infer_.regions = parts_.shared_memory;
   infer_.tracer = parts_.tracer;
   infer_.compression_level = options_.compression_level;
+  infer_.decode = parts_.decode;
   infer_.requests = std::make_shared<InferRequestPool>();
 }
 

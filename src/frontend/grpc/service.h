@@ -53,6 +53,8 @@ class GrpcService final : public GrpcHandler {
     bool memory_extension = false;  // HTTP serves it: then it is listed here, too
     // Runs what may block (disk) on another thread.
     std::function<void(absl::AnyInvocable<void()>)> offload;
+    // Runs what takes long without blocking (large inference requests); may be empty.
+    std::function<void(absl::AnyInvocable<void()>)> decode;
   };
 
   // INVALID_ARGUMENT for a pattern that is none.

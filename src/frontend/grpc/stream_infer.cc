@@ -28,6 +28,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   std::uint64_t Begin(std::shared_ptr<CancelFlag> cancel, bool ordered) {
     absl::MutexLock lock(&mutex_);
     const std::uint64_t ticket = next_ticket_++;
+    if (over_ && cancel != nullptr) cancel->Cancel();  // it was decoded meanwhile; nobody listens to the flag yet
     in_flight_.emplace(ticket, std::move(cancel));
     if (ordered) waiting_.push_back({ticket, std::nullopt});
     return ticket;
@@ -77,6 +78,33 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
     CancelAll();
   }
 
+  // A message is being decoded beside the loop: the next ones wait unread, so that requests keep their order.
+  void BeginDecode() {
+    absl::MutexLock lock(&mutex_);
+    decoding_ = true;
+  }
+  // `status`: what ends the stream; OK when its request has begun, or was answered.
+  void EndDecode(absl::Status status) {
+    bool broken = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      decoding_ = false;
+      broken = !status.ok() && !over_;
+      if (broken) {
+        over_ = true;
+        responder_.Finish(std::move(status));
+      } else {
+        FinishIfDone();
+        responder_.Resume();
+      }
+    }
+    if (broken) CancelAll();
+  }
+  bool over() const {
+    absl::MutexLock lock(&mutex_);
+    return over_;
+  }
+
   void HalfClose() {
     absl::MutexLock lock(&mutex_);
     closed_ = true;
@@ -98,7 +126,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
 
   bool Ready() const {
     absl::MutexLock lock(&mutex_);
-    return in_flight_.size() < kMostInFlight;
+    return !decoding_ && in_flight_.size() < kMostInFlight;
   }
 
   bool errors_end_stream() const { return errors_end_stream_; }
@@ -120,7 +148,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   }
 
   void FinishIfDone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (over_ || !closed_ || !in_flight_.empty() || !waiting_.empty()) return;
+    if (over_ || !closed_ || decoding_ || !in_flight_.empty() || !waiting_.empty()) return;
     over_ = true;
     responder_.Finish(absl::OkStatus());
   }
@@ -136,6 +164,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   std::uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::uint64_t, std::shared_ptr<CancelFlag>> in_flight_ ABSL_GUARDED_BY(mutex_);
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // ordered ones, oldest first
+  bool decoding_ ABSL_GUARDED_BY(mutex_) = false;        // a message, beside the loop
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;          // the client sends no more
   bool over_ ABSL_GUARDED_BY(mutex_) = false;            // nothing more is sent
 };
@@ -209,10 +238,12 @@ class StreamInferCallImpl final : public GrpcCall {
 
   absl::Status EndMessage() override {
     RETURN_IF_ERROR(reader_.Finish());
-    InferEnvelope envelope;
-    RETURN_IF_ERROR(ReadInferEnvelope(reader_.envelope(), envelope));
-    Submit(envelope);
-    reader_.Clear();
+    if (!TakesLong(context_, reader_)) return Submit(context_, metadata_, reader_, state_, /*on_loop=*/true);
+    state_->BeginDecode();
+    context_.decode([&context = context_, metadata = metadata_, reader = std::move(reader_),
+                     state = state_]() mutable {  // the call may be gone by then
+      state->EndDecode(state->over() ? absl::OkStatus() : Submit(context, metadata, reader, state, /*on_loop=*/false));
+    });
     return absl::OkStatus();
   }
 
@@ -224,25 +255,31 @@ class StreamInferCallImpl final : public GrpcCall {
   bool Ready() const override { return state_->Ready(); }
 
  private:
-  void Submit(const InferEnvelope& envelope) {
-    absl::StatusOr<BoundRequest> bound = BindRequest(context_, envelope, reader_.raw(), metadata_, /*unary=*/false);
+  // An error ends the stream.
+  static absl::Status Submit(const InferContext& context, const InferCallMetadata& metadata, InferMessageReader& reader,
+                             const std::shared_ptr<StreamState>& state, bool on_loop) {
+    InferEnvelope envelope;
+    RETURN_IF_ERROR(ReadInferEnvelope(reader.envelope(), envelope));
+    absl::StatusOr<BoundRequest> bound = BindRequest(context, envelope, reader.raw(), metadata, /*unary=*/false);
     if (!bound.ok()) {
       StreamError error;
       error.text = MessageOf(bound.status());
       error.id = envelope.id;
-      return state_->AnswerNow(EncodeStreamError(error));
+      state->AnswerNow(EncodeStreamError(error));
+      reader.Clear();
+      return absl::OkStatus();
     }
     std::unique_ptr<InferenceRequest> request = std::move(bound->request);
     Model& model = *request->model();
     const ModelInfo& info = model.info();
     StreamRequest one;
-    one.stream = state_;
+    one.stream = state;
     one.model_name = envelope.model_name;
     one.model_version = envelope.model_version;
     one.decoupled = info.decoupled();
     one.empty_final_response = bound->flags.empty_final_response;
     request->cancel = std::make_shared<CancelFlag>();
-    one.ticket = state_->Begin(request->cancel, /*ordered=*/!one.decoupled);
+    one.ticket = state->Begin(request->cancel, /*ordered=*/!one.decoupled);
     if (one.decoupled) {
       // The request outlives its responses, and its model does as long as it.
       request->on_response = [one, self = request.get(), &info](InferenceResponse response) {
@@ -252,7 +289,9 @@ class StreamInferCallImpl final : public GrpcCall {
     request->on_complete = [one = std::move(one)](std::unique_ptr<InferenceRequest> done) {
       one.OnComplete(std::move(done));
     };
-    model.Submit(std::move(request), /*may_run_inline=*/true);
+    reader.Clear();
+    model.Submit(std::move(request), /*may_run_inline=*/on_loop);
+    return absl::OkStatus();
   }
 
   const InferContext& context_;

@@ -19,6 +19,7 @@
 #include "frontend/http/route_match.h"
 #include "frontend/memory_report.h"
 #include "frontend/shared_memory.h"
+#include "frontend/worker_pool.h"
 #include "inference/registry.h"
 #include "lifecycle/lifecycle.h"
 #include "observe/tracer.h"
@@ -135,7 +136,7 @@ class HttpRoutes final : public HttpHandler {
 namespace http {
 
 // JSON beyond this is decoded by Parts::decode: it takes some 0.2 ms, in which a loop would serve nobody else.
-inline constexpr std::size_t kLongJsonBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kLongJsonBytes = kLongDecodeBytes;
 inline constexpr std::string_view kJson = "application/json";
 
 void SendEmpty(ResponseSender sender, std::string_view content_type = {});
