@@ -66,14 +66,17 @@ class IterativeSequenceTest : public testing::Test {
     batches_ = config.find("max_batch_size: 0") == std::string::npos;
   }
 
-  // `id` other than 0: a whole sequence of the client's.
-  std::unique_ptr<Sent> Send(std::int32_t n, std::int64_t deadline_nanos = 0, std::uint64_t id = 0) {
+  enum class Place { kWhole, kFirst, kNext };
+  // `id` other than 0: of a sequence of the client's.
+  std::unique_ptr<Sent> Send(std::int32_t n, std::int64_t deadline_nanos = 0, std::uint64_t id = 0,
+                             Place place = Place::kWhole) {
     auto sent = std::make_unique<Sent>();
     auto request = std::make_unique<InferenceRequest>();
     request->cancel = sent->cancel;
     request->deadline_nanos = deadline_nanos;
     request->sequence_id = id;
-    request->sequence_start = request->sequence_end = id != 0;
+    request->sequence_start = id != 0 && place != Place::kNext;
+    request->sequence_end = id != 0 && place == Place::kWhole;
     RequestInput& input = request->inputs.emplace_back();
     input.name = "N";
     input.data_type = DataType::kInt32;
@@ -145,6 +148,22 @@ TEST_F(IterativeSequenceTest, DecoupledModelSendsAResponseOfEachExecution) {
   EXPECT_EQ(statistics.execution_count, 3u);
   ASSERT_EQ(statistics.response_stats.size(), 3u) << "each has an index of its own";
   for (const auto& [index, response] : statistics.response_stats) EXPECT_EQ(response.success.count, 1u) << index;
+  ExpectNothingStays();
+}
+
+// As in Triton, whoever gave the id.
+TEST_F(IterativeSequenceTest, SequenceWithAnIdEndsWithTheRequestThatIsNotExecutedAgain) {
+  Load(Config(1, ""));
+  for (const std::int32_t n : {3, 1}) {  // also after a single execution
+    const auto first = Send(n, 0, 7, Place::kFirst);
+    EXPECT_TRUE(first->Await().ok()) << first->status;
+    EXPECT_THAT(first->answers, ElementsAre(n)) << "begun anew";
+    EXPECT_EQ(MessageOf(Send(2, 0, 7, Place::kNext)->Await()),
+              "inference request for sequence 7 to model 'm' must specify the START flag on the first request of the "
+              "sequence");
+  }
+  const auto other = Send(2, 0, 8, Place::kFirst);
+  EXPECT_TRUE(other->Await().ok()) << "the only slot is free: " << other->status;
   ExpectNothingStays();
 }
 

@@ -271,6 +271,7 @@ void SequenceQueue::Requeue(std::size_t instance, ScheduledRequest& scheduled) {
     scheduled.request->sequence_start = false;
     scheduled.request->sequence_end = false;
     slot->queue.push_front(std::move(scheduled));
+    slot->again = true;
     ++size_;
     return;
   }
@@ -283,6 +284,8 @@ void SequenceQueue::Done(std::size_t instance, std::int64_t now) {
     if (slot == nullptr || !slot->running) continue;
     slot->running = false;
     slot->last_used = now;
+    const bool again = std::exchange(slot->again, false);
+    if (iterative_ && !again) Forget(*slot);
     if (slot->ended && slot->queue.empty()) Refill(slot);
   }
 }

@@ -18,8 +18,9 @@ namespace tidemark {
 // rows without a request are filled with null requests; with the oldest strategy the oldest requests of an instance's
 // slots form a batch. A sequence has one request in an execution at most.
 //
-// With `iterative_sequence` a request without a correlation id is a sequence of its own, which nobody else can address: it
-// keeps its slot and its state while its executions ask for another, and others run beside it or in between.
+// With `iterative_sequence` a request keeps its slot and its state while its executions ask for another, and others run
+// beside it or in between; the sequence ends with the first that does not, and what waits in it by then is its rest. A
+// request without a correlation id is a sequence of its own, which nobody else can address.
 class SequenceQueue final : public RequestQueue {
  public:
   // `info` and `tensors` outlive the queue.
@@ -42,6 +43,7 @@ class SequenceQueue final : public RequestQueue {
     std::int64_t last_used = 0;
     std::int64_t deadline = kNever;  // in the backlog: when the first of its requests has waited too long
     bool running = false;            // a request of it is in an execution
+    bool again = false;              // … that runs again
     bool ended = false;              // nothing more will come; the slot is free when the queue is empty
   };
   using Slots = std::vector<std::unique_ptr<Sequence>>;
