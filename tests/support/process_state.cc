@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "base/clock.h"
 
@@ -18,10 +19,40 @@ int EntriesOf(const std::string& folder) {
   return count;
 }
 
+namespace {
+
+// Whether the thread has begun to end: the kernel marks it before it tells whoever joins it.
+bool Ending(const std::filesystem::path& task) {
+  constexpr unsigned long kExiting = 4;  // PF_EXITING of the kernel's include/linux/sched.h, in proc(5)'s ninth field
+  std::string line;
+  std::getline(std::ifstream(task / "stat"), line);
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return true;  // gone meanwhile
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string skipped;
+  for (int field = 3; field <= 8; ++field) fields >> skipped;
+  unsigned long flags = 0;
+  fields >> flags;
+  return (flags & kExiting) != 0;
+}
+
+// Without those that were joined but are still in /proc.
+int LivingThreads() {
+  std::error_code error;
+  int count = 0;
+  for (std::filesystem::directory_iterator it("/proc/self/task", error), end; !error && it != end;
+       it.increment(error)) {
+    if (!Ending(it->path())) ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
 ProcessState ReadProcessState() {
   ProcessState state;
   state.descriptors = EntriesOf("/proc/self/fd") - 1;  // without the one that lists them
-  state.threads = EntriesOf("/proc/self/task");
+  state.threads = LivingThreads();
   std::string line;
   for (std::ifstream maps("/proc/self/maps"); std::getline(maps, line);) {
     if (line.find(" /") != std::string::npos) ++state.file_mappings;
@@ -34,7 +65,7 @@ ProcessState ReadProcessState() {
 
 ProcessState ReadProcessStateWithThreads(int threads) {
   const std::int64_t deadline = NowNanos() + 5'000'000'000;
-  while (EntriesOf("/proc/self/task") > threads && NowNanos() < deadline) sched_yield();
+  while (LivingThreads() > threads && NowNanos() < deadline) sched_yield();
   return ReadProcessState();
 }
 

@@ -8,15 +8,14 @@ namespace tidemark {
 // What this process holds as the kernel sees it, apart from any ledger.
 struct ProcessState {
   int descriptors = 0;
-  int threads = 0;
+  int threads = 0;                   // without those that have begun to end: a joined one stays in /proc for a moment
   int file_mappings = 0;             // lines of /proc/self/maps with a file behind them
   std::int64_t anonymous_bytes = 0;  // "Anonymous" of /proc/self/smaps_rollup
 };
 
 ProcessState ReadProcessState();
 
-// A joined thread leaves /proc a moment after its join: reads until there are at most `threads` (or 5 s have
-// passed).
+// For threads that nobody joins, an engine's: reads until there are at most `threads` (or 5 s have passed).
 ProcessState ReadProcessStateWithThreads(int threads);
 
 // The same with the descriptors of `mark`, too: a thread that is reading a file of /proc just then has one more for a moment.
