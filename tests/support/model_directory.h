@@ -40,9 +40,13 @@ class TestFolder {
   std::filesystem::path tmp() const { return path_ / "tmp"; }
   const std::filesystem::path& path() const { return path_; }
 
+  // A new file, moved into its place: whoever looks meanwhile sees the old one or the whole new one, and the new one has
+  // another inode, so that it is noticed although the clock of the file system may not have moved since the last one.
   static void Write(const std::filesystem::path& file, std::string_view text) {
     std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << text;
+    const std::filesystem::path draft = file.parent_path() / fmt::format(".{}.draft", file.filename().string());
+    std::ofstream(draft, std::ios::binary) << text;
+    std::filesystem::rename(draft, file);
   }
 
   // A model with this config.pbtxt and these versions, each holding one file (Triton wants a version not to
