@@ -249,7 +249,8 @@ TEST_F(OpenTelemetryTest, ACollectorThatIsAwayCostsTracesBeyondTheQueueAndNothin
   EXPECT_TRUE(Request());
   failed.WaitForNotification();
   EXPECT_EQ(Requests(100), 100);
-  EXPECT_GE(tracer_->dropped(), 100u - 4u);
+  // As much as the queue holds, and once more where the exporter took out of it meanwhile.
+  EXPECT_GE(tracer_->dropped(), 101u - 2 * 4u);
   away = false;
   Stop();
   EXPECT_FALSE(bodies_.empty());  // what was kept arrived

@@ -1,8 +1,10 @@
 #include "platform/machine.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <memory>
 
@@ -14,7 +16,9 @@ namespace {
 class MachineTest : public testing::Test {
  protected:
   void SetUp() override {
-    root_ = std::filesystem::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::string pattern = (std::filesystem::temp_directory_path() / "machine-test-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
     std::filesystem::create_directories(root_ / "self");
   }
   void TearDown() override { std::filesystem::remove_all(root_); }
