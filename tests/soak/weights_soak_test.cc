@@ -67,7 +67,7 @@ const Mistake kMistakes[] = {
 
 class WeightsSoak : public ::testing::TestWithParam<std::tuple<TestEngine, std::int64_t>> {
  protected:
-  // TIDEMARK_SOAK_CYCLES=1000 by hand runs all of OpenVINO's as well, which takes a quarter of an hour.
+  // TIDEMARK_SOAK_CYCLES=1000 by hand runs all of OpenVINO's as well, which takes half an hour beside other work.
   static int Cycles() {
     if (const char* asked = getenv("TIDEMARK_SOAK_CYCLES"); asked != nullptr) return std::atoi(asked);
     return std::get<0>(GetParam()).name == "openvino" ? std::max(5, kCycles / 10) : kCycles;
