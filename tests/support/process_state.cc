@@ -81,9 +81,9 @@ std::string Difference(const ProcessState& before, const ProcessState& after) {
   const auto compare = [&](const char* what, int was, int is) {
     if (was != is) text += fmt::format("{} {} -> {}; ", what, was, is);
   };
-  compare("descriptors", before.descriptors, after.descriptors);
   if (after.threads > before.threads) compare("threads", before.threads, after.threads);
-#ifndef TIDEMARK_SANITIZED  // a sanitizer maps files of its own when it meets an exception
+#ifndef TIDEMARK_SANITIZED  // a sanitizer opens and maps files of its own when it meets an exception
+  compare("descriptors", before.descriptors, after.descriptors);
   compare("file mappings", before.file_mappings, after.file_mappings);
 #endif
   return text;

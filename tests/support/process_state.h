@@ -25,7 +25,7 @@ ProcessState ReadProcessStateLike(const ProcessState& mark);
 int EntriesOf(const std::string& folder);
 
 // Empty when descriptors and file mappings of the two are equal and there are no more threads (one that was joined may have
-// counted before); else what differs.
+// counted before); else what differs. Under a sanitizer threads only: it opens and maps files of its own.
 std::string Difference(const ProcessState& before, const ProcessState& after);
 
 }  // namespace tidemark
