@@ -486,11 +486,15 @@ TEST_F(OnnxRuntimeTest, CancellingEndsALoadAndARun) {
   EXPECT_EQ(Load(true, &before).code(), absl::StatusCode::kCancelled);
   ASSERT_TRUE(Load().ok());
   const std::vector<float> x(std::size_t{256} * 1024, 0.5F);
-  CancelFlag cancel;
-  std::thread canceller([&] { cancel.Cancel(); });
-  MemorySink sink;
-  const absl::Status status = Infer({{0, "X", DataType::kFp32, {256, 1024}, BytesOf(x)}}, &sink, &cancel);
-  canceller.join();
+  absl::Status status;
+  for (int i = 0; i < 200 && status.ok();
+       ++i) {  // on a busy machine the run may end before the canceller gets its turn
+    CancelFlag cancel;
+    std::thread canceller([&] { cancel.Cancel(); });
+    MemorySink sink;
+    status = Infer({{0, "X", DataType::kFp32, {256, 1024}, BytesOf(x)}}, &sink, &cancel);
+    canceller.join();
+  }
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
   MemorySink next;  // the instance goes on serving
   EXPECT_TRUE(Infer({{0, "X", DataType::kFp32, {1, 1024}, BytesOf(x).subspan(0, 4096)}}, &next).ok());

@@ -49,7 +49,8 @@ TEST_P(BackendContract, DestroyingTheCoreTakesResidentRowsWithIt) {
   core.DestroyBackends();
   EXPECT_TRUE(core.ledger.Rows().empty());
   EXPECT_EQ(core.ledger.stranded_rows(), 0u);
-  EXPECT_EQ(ReadProcessStateWithThreads(before.threads).threads, before.threads);
+  EXPECT_LE(ReadProcessStateWithThreads(before.threads).threads,
+            before.threads);  // one of an engine's may have gone since
 }
 
 TEST_P(BackendContract, BrokenArtifactIsRefusedAndLeavesNothing) {

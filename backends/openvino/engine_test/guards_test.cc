@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -118,6 +119,13 @@ void WriteSlow(const std::filesystem::path& directory) {
   ir.Write(directory);
 }
 
+// Processor time of this process: unlike the clock's, what other processes take is not in it.
+std::int64_t ProcessorNanos() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
 Value SlowInput() { return Value::Of(DataType::kFp32, {1024, 1024}, std::vector<float>(1024 * 1024)); }
 
 TEST_F(Guards, ARunningInferenceIsStoppedByCancelAndByDeadlineAndTheInstanceGoesOn) {
@@ -125,24 +133,24 @@ TEST_F(Guards, ARunningInferenceIsStoppedByCancelAndByDeadlineAndTheInstanceGoes
   auto loaded = MustLoad(Config(""));
   ASSERT_NE(loaded, nullptr);
   const Value input = SlowInput();
-  const std::int64_t start = NowNanos();
+  const std::int64_t start = ProcessorNanos();
   ASSERT_TRUE(Run(*loaded, {input}).status.ok());
-  const std::int64_t whole = NowNanos() - start;
+  const std::int64_t whole = ProcessorNanos() - start;
 
   // The flag is set from another thread once the inference has had a tenth of its time.
   CancelFlag cancel;
-  std::int64_t began = NowNanos();
+  std::int64_t began = ProcessorNanos();
   std::thread canceller([&] {
-    while (NowNanos() - began < whole / 10) std::this_thread::yield();
+    while (ProcessorNanos() - began < whole / 10) std::this_thread::yield();
     cancel.Cancel();
   });
   EXPECT_EQ(Run(*loaded, {input}, &cancel).status.code(), absl::StatusCode::kCancelled);
-  EXPECT_LT(NowNanos() - began, whole * 7 / 10);
+  EXPECT_LT(ProcessorNanos() - began, whole * 7 / 10);
   canceller.join();
 
-  began = NowNanos();
-  EXPECT_EQ(Run(*loaded, {input}, nullptr, began + whole / 10).status.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_LT(NowNanos() - began, whole * 7 / 10);
+  began = ProcessorNanos();
+  EXPECT_EQ(Run(*loaded, {input}, nullptr, NowNanos() + whole / 10).status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LT(ProcessorNanos() - began, whole * 7 / 10);
 
   EXPECT_EQ(Run(*loaded, {input}, nullptr, 1).status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Run(*loaded, {input}, &cancel).status.code(), absl::StatusCode::kCancelled);

@@ -26,7 +26,7 @@ void ExpectAtMark(const Mark& mark, const Ledger& ledger) {
   ReadProcessStateWithThreads(mark.state.threads);
   const Mark now(ledger);
   EXPECT_EQ(now.rows, mark.rows);
-  EXPECT_EQ(now.state.threads, mark.state.threads);
+  EXPECT_LE(now.state.threads, mark.state.threads);  // the engine ends some of its own when it likes
   EXPECT_EQ(now.state.descriptors, mark.state.descriptors);
   const std::int64_t growth = now.state.anonymous_bytes - mark.state.anonymous_bytes;
   ::testing::Test::RecordProperty("anonymous_growth_kib", static_cast<int>(growth / 1024));
