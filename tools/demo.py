@@ -60,8 +60,10 @@ def name_file_types(server):
     served._onnx_session = ServedSession(server.client(network_timeout=120), "magika", {"bytes": np.int32})
     files = sorted(path for folder in ("src", "backends", "proto", "tools", "docs", "tests", "cmake")
                    for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    answers = served.identify_paths(files)
-    expected = own.identify_paths(files)
+    # In portions, so that no request takes long, however busy the machine is.
+    portions = [files[at:at + 64] for at in range(0, len(files), 64)]
+    answers = [answer for portion in portions for answer in served.identify_paths(portion)]
+    expected = [answer for portion in portions for answer in own.identify_paths(portion)]
     types = collections.Counter(str(answer.output.label) for answer in answers)
     say(f"   {len(files)} files of this source tree, by type: "
         + ", ".join(f"{name} {count}" for name, count in types.most_common(8)))
