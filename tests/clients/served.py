@@ -40,7 +40,7 @@ class Served:
     `log` is a file that gets the server's output. `ready` is awaited by polling the process and its port file.
     """
 
-    def __init__(self, repository, *options, explicit=True, log=None, wait_ready=True, limit_s=60, program=None):
+    def __init__(self, repository, *options, explicit=True, log=None, wait_ready=True, limit_s=300, program=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="served-"))
         self.log_path = pathlib.Path(log) if log else self.folder / "server.log"
         self.port_file = self.folder / "port"
@@ -124,7 +124,7 @@ class Served:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(60)
+            return self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
@@ -150,6 +150,13 @@ def link_target(path):
 def files_below(folder):
     """Every file and folder below, sorted; folders may go while this looks (pathlib's rglob would raise)."""
     return sorted(pathlib.Path(at) / name for at, folders, files in os.walk(folder) for name in (*folders, *files))
+
+
+def await_nothing_new_in_shm(before):
+    """What other processes of the machine have there goes again; what a server left does not."""
+    end = time.monotonic() + 60
+    while new := set(pathlib.Path("/dev/shm").iterdir()) - before:
+        assert time.monotonic() < end, f"left in /dev/shm: {new}"
 
 
 def parse_metrics(text):

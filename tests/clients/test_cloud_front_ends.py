@@ -241,7 +241,7 @@ def test_models_of_sagemaker_are_control(repository, tmp_path):
                wait_ready=False) as server:
         for method, path in (("GET", "/models"), ("POST", "/models"), ("GET", "/models/m"), ("DELETE", "/models/m")):
             assert ask(server.cloud, method, path)[0] == 403
-        server._await(lambda: ask(server.cloud, "GET", "/ping")[0] == 200, 60, "finish its start")
+        server._await(lambda: ask(server.cloud, "GET", "/ping")[0] == 200, 120, "finish its start")
         check_json(ask(server.cloud, "POST", "/invocations", addsub_document()))
 
 
@@ -308,7 +308,7 @@ def test_vertex_turns_http_off_unless_it_is_asked_for(repository, tmp_path, vert
     with Served(repository, f"--vertex-ai-port-file={port_file}", "--load-model=addsub", wait_ready=False) as server:
         assert server.port == 0, "HTTP is off"
         port = int(port_file.read_text())
-        server._await(lambda: ask(port, "GET", "/health")[0] == 200, 60, "finish its start")
+        server._await(lambda: ask(port, "GET", "/health")[0] == 200, 120, "finish its start")
         check_json(ask(port, "POST", "/predict", addsub_document()))
 
 

@@ -140,18 +140,20 @@ def test_unregistering_during_use_harms_no_request(server):  # noqa: F811
         stop, outcomes = threading.Event(), []
 
         def ask():
-            with triton.InferenceServerClient(server.grpc_url) as own:
-                for _ in range(60):
-                    try:
-                        answer = own.infer("floats", [request("FP32", [values.size], "busy", values.nbytes)])
-                        outcomes.append(np.array_equal(answer.as_numpy("OUT"), values))
-                        # A region may be gone by now: then this one is refused.
-                        own.infer("floats", [request("FP32", [values.size], "busy", values.nbytes)],
-                                  outputs=[wanted("busy", values.nbytes, values.nbytes)])
-                    except InferenceServerException as error:
-                        assert "Unable to find shared memory region: 'busy'" in str(error)
-                        outcomes.append(None)
-            stop.set()
+            try:
+                with triton.InferenceServerClient(server.grpc_url) as own:
+                    for _ in range(60):
+                        try:
+                            answer = own.infer("floats", [request("FP32", [values.size], "busy", values.nbytes)])
+                            outcomes.append(np.array_equal(answer.as_numpy("OUT"), values))
+                            # A region may be gone by now: then this one is refused.
+                            own.infer("floats", [request("FP32", [values.size], "busy", values.nbytes)],
+                                      outputs=[wanted("busy", values.nbytes, values.nbytes)])
+                        except InferenceServerException as error:
+                            assert "Unable to find shared memory region: 'busy'" in str(error)
+                            outcomes.append(None)
+            finally:
+                stop.set()
 
         asking = threading.Thread(target=ask)
         asking.start()

@@ -55,4 +55,4 @@ def test_an_unload_does_not_wait_for_who_reads_slowly(server):
             got += slow.recv(1 << 20)
         values = np.frombuffer(bytes(got), np.int64, COUNT, whole - 8 * COUNT)
         assert np.array_equal(values, np.arange(COUNT))
-    server._await(lambda: memory(server)["requests"]["used_bytes"] < 8 * COUNT, 30, "give the answer's memory back")
+    server._await(lambda: memory(server)["requests"]["used_bytes"] < 8 * COUNT, 120, "give the answer's memory back")

@@ -80,6 +80,7 @@ def repository(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     make_model(root, "plain", b"", IDENTITY.format('metric_tags { key: "team" value: "blue" }\n'), filename="unused")
     make_model(root, "late", b"", IDENTITY.format(parameter("creation_delay_sec", "2")), filename="unused")
+    make_model(root, "endless", b"", IDENTITY.format(parameter("creation_delay_sec", "3600")), filename="unused")
     make_model(root, "slow", b"", IDENTITY.format(parameter("execute_delay_ms", "60000")), filename="unused")
     make_model(root, "add", mismatch_model())
     make_model(root, "weights", models.weights_model(64),
@@ -191,10 +192,10 @@ def test_reasons_add_up_to_what_a_client_counted(server):
     import http.client
     connection = http.client.HTTPConnection(server.url, timeout=60)
     connection.request("POST", "/v2/models/slow/infer", REQUEST)
-    server._await(lambda: sample(server.metrics(), "nv_inference_request_success", model="slow") == 0, 10, "count")
+    server._await(lambda: sample(server.metrics(), "nv_inference_request_success", model="slow") == 0, 120, "count")
     connection.close()
     server._await(lambda: sample(server.metrics(), "nv_inference_request_failure", model="slow", reason="CANCELED") == 1,
-                  30, "notice that the client has gone")
+                  120, "notice that the client has gone")
     assert sample(server.metrics(), "nv_inference_request_failure", model="slow") == 1
 
 
@@ -207,11 +208,11 @@ def test_requests_that_wait_are_pending(server):
         connection.request("POST", "/v2/models/slow/infer", REQUEST)
         connections.append(connection)
     # One is executed, two wait.
-    server._await(lambda: sample(server.metrics(), "nv_inference_pending_request_count", model="slow") == 2, 30, "queue")
+    server._await(lambda: sample(server.metrics(), "nv_inference_pending_request_count", model="slow") == 2, 120, "queue")
     for connection in connections:
         connection.close()
-    server._await(lambda: sample(server.metrics(), "nv_inference_pending_request_count", model="slow") == 0, 30, "drain")
-    server._await(lambda: sample(server.metrics(), "nv_inference_request_failure", model="slow") == 3, 30, "count")
+    server._await(lambda: sample(server.metrics(), "nv_inference_pending_request_count", model="slow") == 0, 120, "drain")
+    server._await(lambda: sample(server.metrics(), "nv_inference_request_failure", model="slow") == 3, 120, "count")
 
 
 def test_loads_are_counted_by_result_and_reason(server):
@@ -236,12 +237,16 @@ def test_loads_are_counted_by_result_and_reason(server):
 
 
 def test_a_scrape_does_not_wait_for_a_load(server):
-    done = threading.Event()
-    thread = threading.Thread(target=lambda: (server.load("late"), done.set()))
+    thread = threading.Thread(target=server.load, args=("endless",))
     thread.start()
-    server._await(lambda: sample(server.metrics(), "tidemark_model_ready", model="late") == 0, 10, "begin the load")
-    assert not done.is_set(), "the scrape above was answered while the load was running"
+    server._await(lambda: sample(server.metrics(), "tidemark_model_ready", model="endless") == 0, 120, "begin the load")
+    assert thread.is_alive(), "the scrape above was answered while the load was running"
+    assert server.stop() == 0, "that ends the load"
     thread.join()
+
+
+def test_the_duration_of_a_load_is_told(server):
+    assert server.load("late")[0] == 200
     assert sample(server.metrics(), "tidemark_model_ready", model="late") == 1
     assert sample(server.metrics(), "nv_model_load_duration_secs", model="late") >= 2
 
