@@ -112,8 +112,11 @@ def raw(url, request):
     """What a server answers to these bytes: the status, or 0 when it closed."""
     host, port = url.split(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(request)
-        data = connection.makefile("rb").readline()
+        try:
+            connection.sendall(request)
+            data = connection.makefile("rb").readline()
+        except ConnectionError:
+            return 0
         return int(data.split()[1]) if data else 0
 
 
@@ -154,7 +157,7 @@ def test_keys_are_asked_for_and_read_again(repository, tmp_path):
         assert status("/v2/health/live") == 200
         keys.write_text("ops a-new-key-for-the-night\n")
         server.process.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while status("/v2/logging", "a-new-key-for-the-night") != 200:
             assert time.monotonic() < end
         assert status("/v2/logging", KEY) == 401
@@ -175,7 +178,7 @@ def test_keys_are_asked_for_and_read_again(repository, tmp_path):
 ])
 def test_bad_rules_end_the_start(repository, access, text):
     with pytest.raises(RuntimeError, match=text.split("'")[0]) as error:
-        Served(repository, f"--control-access={access}", limit_s=20)
+        Served(repository, f"--control-access={access}")
     assert text in str(error.value)
 
 
@@ -211,7 +214,7 @@ def test_https_serves_and_takes_new_certificates(repository, tmp_path):
             connection.getresponse()
         certificate(tmp_path, "second")
         server.process.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while True:
             try:
                 if https_get(server.port, "/v2", tmp_path / "cert.pem")[2] == "second":
@@ -223,7 +226,7 @@ def test_https_serves_and_takes_new_certificates(repository, tmp_path):
 
 def test_https_wants_its_files(repository):
     with pytest.raises(RuntimeError, match="--http-use-ssl needs --http-server-cert and --http-server-key"):
-        Served(repository, "--http-use-ssl=true", limit_s=20)
+        Served(repository, "--http-use-ssl=true")
 
 
 def test_grpc_follows_the_same_policy(repository, tmp_path):

@@ -50,7 +50,7 @@ STREAM = b"/inference.GRPCInferenceService/ModelStreamInfer"
 class Client:
     def __init__(self, server, settings=b""):
         host, port = server.grpc_url.split(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=120)
         self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
         self.buffer = b""
 
@@ -211,7 +211,7 @@ def test_a_client_with_a_window_of_nothing_gets_nothing_and_others_are_served(se
                                      PREFACE + frame(SETTINGS) + b"\xff\xff\xff" + bytes(6)])
 def test_garbage_ends_its_connection(server, garbage):
     host, port = server.grpc_url.split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as raw:
+    with socket.create_connection((host, int(port)), timeout=120) as raw:
         raw.sendall(garbage)
         try:
             while raw.recv(65536):

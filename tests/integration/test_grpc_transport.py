@@ -46,11 +46,12 @@ def test_silent_clients_are_asked_and_cut(start):
     silent = Client(server)
     kinds = [kind for kind, flags, _, _ in silent.frames() if not (kind == PING and flags & ACK)]  # until the end
     assert PING in kinds
-    assert live(server)
+    # This client does not answer PINGs either: where it is slower than they are, the next one comes through.
+    server._await(lambda: live(server), 120, "serve others")
 
 
 def test_clients_that_answer_stay(start):
-    server = start("--grpc-keepalive-time=20", "--grpc-keepalive-timeout=2000", "--grpc-keepalive-permit-without-calls=true",
+    server = start("--grpc-keepalive-time=20", "--grpc-keepalive-timeout=60000", "--grpc-keepalive-permit-without-calls=true",
                    "--grpc-http2-max-pings-without-data=0")
     client, asked = Client(server), 0
     for kind, flags, _, payload in client.frames():
@@ -127,12 +128,12 @@ def test_old_connections_are_drained_and_cut_after_their_grace(start):
 
 
 def test_calls_go_on_over_connections_of_a_short_life(start):
-    server = start("--grpc-max-connection-age=30")
+    server = start("--grpc-max-connection-age=100")
     values = np.arange(1000, dtype=np.uint8)
     tensor = triton.InferInput("INPUT0", [1000], "UINT8")
     tensor.set_data_from_numpy(values)
     with triton.InferenceServerClient(server.grpc_url) as client:
-        for _ in range(500):
+        for _ in range(1000):
             assert (client.infer("identity", [tensor]).as_numpy("OUTPUT0") == values).all()
 
 

@@ -8,6 +8,7 @@ import gzip
 import json
 import pathlib
 import resource
+import select
 import socket
 import time
 
@@ -83,7 +84,8 @@ def test_500_slow_clients(server):
                                (b"Content-Length: 100000\r\n\r\n{" if i % 2 else b"X: "))
         for _ in range(10):
             for connection in slow:
-                connection.sendall(b" ")
+                with contextlib.suppress(ConnectionError):  # a client this slow may be over its time, and cut
+                    connection.sendall(b" ")
             bystander.ask(5)
         assert anonymous(server) - bystander.memory < 500 * 40_000, "beyond a buffer for each of them"
     bystander.ask()
@@ -143,6 +145,11 @@ def test_a_crowd_of_10000_connections(server):
         pytest.skip(f"this machine allows {hard} descriptors")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     bystander = Bystander(server)
+
+    def await_connections(count):
+        server._await(lambda: sample(server.metrics(), "tidemark_connections") == count, 120, f"see {count} connections")
+
+    await_connections(1)  # those of other tests are gone
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         crowd = []
@@ -152,6 +159,7 @@ def test_a_crowd_of_10000_connections(server):
             connection.sendall(b"GET /v2/health/live HTTP/1.1\r\n\r\n")
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
         bystander.ask()
+        await_connections(wanted)  # each loop accepts for itself
         assert anonymous(server) - bystander.memory < wanted * 4096, "an idle connection costs less than a page"
         with connect(server) as one_more:
             assert read_answer(one_more)[0] == 503
@@ -200,10 +208,10 @@ def test_large_bodies_are_decoded_beside_the_loops(server, compressed):
     loop_ns = thread_time(server, "event loop")[0] - loops[0]
     decode_ns = thread_time(server, "decode")[0] - decoders[0]
     assert decode_ns > loop_ns, (decode_ns, loop_ns)  # the loops only receive
-    # Small ones are not handed over.
+    # Small ones are not handed over: each of them would wake a decoder.
     decoders = thread_time(server, "decode")
-    Bystander(server).ask()
-    assert thread_time(server, "decode") == decoders
+    Bystander(server).ask(100)
+    assert thread_time(server, "decode")[1] - decoders[1] < 50
 
 
 @pytest.mark.parametrize("route", ["generate", "generate_stream"])
@@ -239,12 +247,13 @@ def test_over_a_limit_a_client_gets_its_status_and_is_closed(tmp_path, options, 
 
 
 def test_connections_over_their_limit_get_503(tmp_path):
-    with Served(tmp_path, "--http-max-connections=2", "--http-idle-timeout-secs=5") as limited:
-        limited._await(lambda: sample(limited.metrics(), "tidemark_connections") == 0, 60, "see that nobody is connected any more")
+    with Served(tmp_path, "--http-max-connections=2") as limited:
+        limited._await(lambda: sample(limited.metrics(), "tidemark_connections") == 0, 120, "see that nobody is connected any more")
         with connect(limited) as first, connect(limited) as second, connect(limited) as third:
-            # Each loop takes its own connections: any of the three may be the one too many. The idle ones are closed.
-            answers = sorted(b"".join(iter(lambda: one.recv(4096), b"")) for one in (first, second, third))
-            assert answers[:2] == [b"", b""] and answers[2].startswith(b"HTTP/1.1 503 "), answers
+            # Each loop takes its own connections: any of the three may be the one too many.
+            refused, _, _ = select.select([first, second, third], [], [], 120)
+            assert len(refused) == 1 and read_answer(refused[0])[0] == 503
+        limited._await(lambda: sample(limited.metrics(), "tidemark_connections") == 0, 120, "see that they are gone")
         assert limited.get("/v2/health/live")[0] == 200
 
 

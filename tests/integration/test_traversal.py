@@ -38,12 +38,12 @@ def place(tmp_path, monkeypatch):
 def send(server, path, body=b""):
     """POST with the path as it stands, byte by byte; the status, 0 when the connection was closed."""
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(b"POST " + path.encode("latin-1", "replace") + f" HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
         answer = http.client.HTTPResponse(connection)
         try:
+            connection.sendall(b"POST " + path.encode("latin-1", "replace") + f" HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
             answer.begin()
             answer.read()
-        except http.client.HTTPException:
+        except (http.client.HTTPException, ConnectionError):
             return 0
         return answer.status
 
