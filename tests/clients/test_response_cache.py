@@ -208,13 +208,20 @@ def test_instances_take_turns_by_priority_where_they_share_a_resource(tmp_path):
             while not stop.is_set():
                 client.infer(model, [strings(http, b"x")])
 
-        threads = [threading.Thread(target=send, args=(model,)) for model in ("often", "seldom") for _ in range(3)]
+        def executions():
+            stats = server.client().get_inference_statistics()["model_stats"]
+            return {entry["name"]: entry["execution_count"] for entry in stats}
+
+        # So many that some of each model always wait, also while these threads or the server do not come to run. Counted
+        # meanwhile: at the end those that wait are executed, as many of one as of the other.
+        threads = [threading.Thread(target=send, args=(model,)) for model in ("often", "seldom") for _ in range(12)]
         for thread in threads:
             thread.start()
-        while statistics(server, "seldom")["execution_count"] < 20:
-            pass
-        stop.set()
-        for thread in threads:
-            thread.join()
-        ratio = statistics(server, "often")["execution_count"] / statistics(server, "seldom")["execution_count"]
-        assert 1.6 < ratio < 2.4
+        try:
+            server._await(lambda: executions()["seldom"] >= 40, 300, "execute")
+            counts = executions()
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        assert 1.6 < counts["often"] / counts["seldom"] < 2.4
