@@ -64,7 +64,7 @@ class Peer:
              f"--http-port={self.port}", "--grpc-address=127.0.0.1", f"--grpc-port={grpc_port}", "--allow-metrics=false", "--model-control-mode=explicit",
              f"--backend-directory={backend.parent}", *options],
             env=environment, stdout=self._log, stderr=subprocess.STDOUT)
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while self.get("/v2/health/live")[0] != 200:
             if time.monotonic() > end or self.process.poll() is not None:
                 self.process.kill()
@@ -82,7 +82,7 @@ class Peer:
     def stop(self):
         self.process.terminate()
         try:
-            return self.process.wait(60)
+            return self.process.wait(120)
         finally:
             self._log.close()
 

@@ -51,7 +51,7 @@ def profile(server, tmp_path, model, *options, protocol="http"):
     url = server.url if protocol == "http" else server.grpc_url
     done = subprocess.run([*command(), "-m", model, "-i", protocol, "-u", url, f"--request-count={REQUESTS}", "-f", table,
                            "--concurrency-range=2", "-s", "100", *options],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600,
                           env=os.environ | {"LD_LIBRARY_PATH": str(HOME)})
     assert done.returncode == 0, done.stdout
     rows = list(csv.DictReader(pathlib.Path(table).read_text().splitlines()))

@@ -122,7 +122,7 @@ def test_refused_by_a_full_queue_is_told_alike(both):
     for caller in both:
         requests, answers = queue.Queue(), []
         call = caller.channel.stream_stream(SERVICE + "ModelStreamInfer")(iter(requests.get, None), timeout=60)
-        requests.put(repeat(1, 2, delays=[0, 1500]).SerializeToString())
+        requests.put(repeat(1, 2, delays=[0, 5000]).SerializeToString())
         answers.append(readable("ModelStreamInfer", next(call)))  # it is inside
         for id in ("2", "3"):
             requests.put(repeat(int(id), id=id).SerializeToString())

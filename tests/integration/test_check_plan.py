@@ -41,7 +41,7 @@ def broken_repository(tmp_path):
 
 def check(tmp_path, *args):
     environment = os.environ | {"LD_LIBRARY_PATH": str(FAKES), "FAKE_GPU_STATE": str(tmp_path / "state")}
-    return subprocess.run([binary(), "check", *args], capture_output=True, text=True, env=environment, timeout=120, check=False)
+    return subprocess.run([binary(), "check", *args], capture_output=True, text=True, env=environment, timeout=600, check=False)
 
 
 def test_every_mistake_of_a_plans_configuration_has_its_place(repository, tmp_path_factory):

@@ -12,7 +12,7 @@ RTX = pathlib.Path(os.environ.get("TIDEMARK_RTX", ROOT / ".deps/tensorrt_rtx")) 
 
 
 def engine(*words, **more):
-    return subprocess.run([binary(), "engine", *map(str, words)], capture_output=True, text=True, timeout=120, check=False, **more)
+    return subprocess.run([binary(), "engine", *map(str, words)], capture_output=True, text=True, timeout=600, check=False, **more)
 
 
 @pytest.fixture(name="fake")

@@ -25,7 +25,7 @@ def rehearse(folder, part, *options, **environment):
         (folder / "bin" / name).symlink_to(build / path)
     environment |= {name: value for name, value in os.environ.items() if name != "FAKE_GPU_STATE"}
     subprocess.run([sys.executable, ROOT / "tests/gpu/run.py", part, "--work", folder, "--out", folder / "out", "--fake", FAKES, "--quick",
-                    *options], env=environment, timeout=600, check=False)
+                    *options], env=environment, timeout=1800, check=False)
     return json.loads((folder / "out" / f"results-{part}.json").read_text())
 
 
@@ -65,7 +65,7 @@ def test_the_whole_report_from_nothing(tmp_path):
         pytest.skip("only a whole build has the fakes")
     environment = os.environ | {"LD_LIBRARY_PATH": str(FAKES), "FAKE_GPU_STATE": str(tmp_path / "state")}
     answer = subprocess.run([binary(), "audit", "--engine", "tensorrt", "--elements", "65536", "--quiet", "-o", tmp_path / "out"],
-                            env=environment, capture_output=True, text=True, timeout=120)
+                            env=environment, capture_output=True, text=True, timeout=600)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["settings"]["probe"] == "gpu:0" and results["settings"]["failed_cycles"] == 6
