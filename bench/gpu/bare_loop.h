@@ -10,6 +10,9 @@ namespace tidemark::bench {
 // figures as a JSON object. Ends the process with a message when something fails.
 std::string BareLoop(const std::string& plan, const std::string& library, const std::string& cuda, bool quick);
 
+// Loads and unloads a plan `count` times: milliseconds as a JSON object.
+std::string BareLoads(const std::string& plan, const std::string& library, const std::string& cuda, int count);
+
 // The loop alone, for these batches: `side` is the size of every free dimension but the first. Figures as above, without
 // the costs of loading.
 std::string BareRates(const std::string& plan, const std::string& library, const std::string& cuda,

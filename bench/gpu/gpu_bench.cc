@@ -16,6 +16,12 @@ int main(int argc, char** argv) {
   bare->add_option("--library", library);
   bare->add_option("--cuda", cuda);
   bare->add_flag("--quick", quick);
+  int count = 10;
+  CLI::App* loads = app.add_subcommand("loads", "loads and unloads a plan without a server, and no more");
+  loads->add_option("--plan", plan)->required();
+  loads->add_option("--library", library);
+  loads->add_option("--cuda", cuda);
+  loads->add_option("--count", count);
   std::vector<std::int64_t> batches;
   std::int64_t side = 1;
   CLI::App* rates = app.add_subcommand("rates", "runs a plan without a server at some batches, and no more");
@@ -37,6 +43,7 @@ int main(int argc, char** argv) {
   http->add_option("--seconds", load.seconds);
   CLI11_PARSE(app, argc, argv);
   const std::string figures = bare->parsed()    ? tidemark::bench::BareLoop(plan, library, cuda, quick)
+                              : loads->parsed() ? tidemark::bench::BareLoads(plan, library, cuda, count)
                               : rates->parsed() ? tidemark::bench::BareRates(plan, library, cuda, batches, side, quick)
                                                 : tidemark::bench::RunHttpLoad(load);
   fmt::print("{}\n", figures);

@@ -669,20 +669,7 @@ class Run:
             (folder / "1").mkdir(parents=True, exist_ok=True)
             (folder / "config.pbtxt").write_text('backend: "identity"\nmax_batch_size: 64\n' + tensors + more)
         with self.serve(repository, name="speed-server") as server:
-            figures["load_unload_ms"], figures["load_ms"], figures["unload_ms"] = {}, {}, {}
-            for model in ("addsub", "identity"):
-                loads, unloads = [], []
-                for _ in range(4 if self.quick else 20):
-                    start = time.monotonic()
-                    text = server.load(model)
-                    between = time.monotonic()
-                    text = text or server.unload(model)
-                    expect(not text, text)
-                    loads.append(between - start)
-                    unloads.append(time.monotonic() - between)
-                figures["load_ms"][model] = round(statistics.median(loads) * 1000, 2)
-                figures["unload_ms"][model] = round(statistics.median(unloads) * 1000, 2)
-                figures["load_unload_ms"][model] = round(statistics.median(map(sum, zip(loads, unloads))) * 1000, 2)
+            figures["loads"] = {model: self.load_times(server, model, library) for model in ("addsub", "identity")}
             for model, connections in (("addsub", (1, 8, 32)), ("graphs", (1,)), ("batching", (1, 8, 32, 128)), ("batching4", (128,)),
                                        ("identity", (1, 4)), ("host", (1, 32, 128)), ("hostbatching", (32, 128))):
                 self.measure(server, model, connections, figures)
@@ -692,6 +679,29 @@ class Run:
                 self.measure(server, "batching", (32, 128), figures, f" with {threads} loops")
         figures["load_steps_us"] = self.load_steps(repository)
         return figures
+
+    def load_times(self, server, model, library):
+        """Milliseconds of loads and unloads over HTTP and of the bare steps, in turns: the processors of a rented machine are not
+        as fast in one second as in the next."""
+        bare, least, loads, unloads = [], [], [], []
+        for _ in range(2 if self.quick else 8):
+            answer = self.run([self.bench, "loads", "--plan", self.scratch / (model + ".plan"), *library, "--count", 5], timeout=60)
+            expect(answer.returncode == 0, f"bare {model}: {answer.stderr[-800:]}")
+            times = json.loads(answer.stdout)
+            bare.append(times["all"])
+            least.append(times["least"])
+            for _ in range(2 if self.quick else 5):
+                start = time.monotonic()
+                text = server.load(model)
+                between = time.monotonic()
+                text = text or server.unload(model)
+                expect(not text, text)
+                loads.append((between - start) * 1000)
+                unloads.append((time.monotonic() - between) * 1000)
+        both = [sum(pair) for pair in zip(loads, unloads)]
+        return {name: round(value, 2) for name, value in (
+            ("load", statistics.median(loads)), ("unload", statistics.median(unloads)), ("both", statistics.median(both)),
+            ("least", min(both)), ("bare", statistics.median(bare)), ("bare_least", min(least)))}
 
     def measure(self, server, model, connections, figures, what="", tensors=None):
         """`tensors`: names of the inputs, datatype and shape; default: those of the plan "identity" or "addsub"."""
@@ -790,7 +800,7 @@ class Run:
         one = next(loop for loop in bare["loops"] if loop["batch"] == 1)
         many = max(loop["items_per_second"] for loop in bare["loops"])
         fastest = max(found[name]["per_second"] for name in found if name.startswith(("batching", "addsub x")))
-        load = sum(bare["load_ms"].values())
+        loads = found["loads"]["addsub"]
         rows = {
             "server's time beyond the bare loop, 1 connection": (found["addsub x 1"]["mean_us_inside"]["success"] - one["us"], "<= 20 us"),
             "p50 over HTTP, 1 connection (us)": (min(found[name]["p50_us"] for name in ("addsub x 1", "graphs x 1")), "<= 80"),
@@ -798,8 +808,10 @@ class Run:
             "requests/s over the bare loop's items/s": (fastest / many, "HTTP is the limit here: see Throughput of TensorRT 10.6"),
             "H2D from pinned memory (GB/s)": (big["h2d_gb_per_s"], ">= 50"),
             "D2H to pinned memory (GB/s)": (big["d2h_gb_per_s"], ">= 50"),
-            "load and unload over deserialize + context + delete": (found["load_unload_ms"]["addsub"] / load, "<= 1.3"),
-            "load and unload of add/sub (ms)": (found["load_unload_ms"]["addsub"], "<= 11"),
+            "load and unload over deserialize + context + delete": (loads["both"] / loads["bare"], "<= 1.3"),
+            "the least of each": (loads["least"] / loads["bare_least"], "<= 1.3"),
+            "load and unload of add/sub (ms)": (loads["both"], "<= 11"),
+            "its least (ms)": (loads["least"], "<= 11"),
             "64 MiB in and out over HTTP, p50 (ms)": (found["identity x 1"]["p50_us"] / 1000, "<= 40"),
         }
         return {name: {"value": round(value, 3), "wanted": wanted} for name, (value, wanted) in rows.items()}

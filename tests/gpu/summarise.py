@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/gpu-results.md from the JSON of a run on a GPU: summarise.py results-lean.json [results-trt10.json] > PAGE."""
+"""Writes docs/gpu-results.md from the JSON of runs on a GPU: summarise.py results-lean.json [results-trt10.json…] > PAGE."""
 
 import json
 import sys
@@ -97,10 +97,11 @@ def speed(document):
                    "µs in queue / input / infer / output", "CPU µs of the server for each", "client busy"), rows)
     text += ("\n`host` is the identity backend, without a GPU: what the server itself can do on this machine, which the client shares "
              "(busy: of its threads' time).\n")
-    if "load_unload_ms" in found:
-        text += "\nLoad and unload over HTTP, medians: " + ", ".join(
-            f"{model} {value} ms ({found.get('load_ms', {}).get(model)} + {found.get('unload_ms', {}).get(model)})"
-            for model, value in found["load_unload_ms"].items()) + ".\n"
+    if "loads" in found:
+        text += "\nLoads and unloads over HTTP and the bare steps (deserialize, context, deletes), in turns:\n\n" + table(
+            ("plan", "load", "unload", "both", "the least", "bare", "the least"),
+            [(model, *(f"{each[name]} ms" for name in ("load", "unload", "both", "least", "bare", "bare_least")))
+             for model, each in found["loads"].items()])
     steps = found.get("load_steps_us") or {}
     if steps:
         names = list(dict.fromkeys(name for each in steps.values() for name in each))
@@ -144,7 +145,10 @@ def page(documents):
         text += "**A rehearsal with fake libraries: no GPU was there.**\n\n"
     for document in documents:
         name = "TensorRT 11.2.1.2, lean runtime" if document["part"] == "lean" else "TensorRT 10.6.0, full runtime"
-        text += f"## {name}\n\nCommand: `tests/gpu/run.sh {document['part']}`.\n\n" + sections(document) + "\n"
+        gpus = figures(document, "environment").get("gpus", 1)
+        only = "" if "scenario" in document["sections"] else " --only " + ",".join(document["sections"])
+        text += (f"## {name}{f', {gpus} GPUs' if gpus > 1 else ''}\n\nCommand: `tests/gpu/run.sh {document['part']}{only}`.\n\n" +
+                 sections(document) + "\n")
         exact = document.get("answers", {})
         if exact:
             good = [plan for plan, said in exact.items() if said.endswith("exact")]
