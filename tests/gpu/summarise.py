@@ -98,10 +98,10 @@ def speed(document):
     text += ("\n`host` is the identity backend, without a GPU: what the server itself can do on this machine, which the client shares "
              "(busy: of its threads' time).\n")
     if "loads" in found:
-        text += "\nLoads and unloads over HTTP and the bare steps (deserialize, context, deletes), in turns:\n\n" + table(
-            ("plan", "load", "unload", "both", "the least", "bare", "the least"),
-            [(model, *(f"{each[name]} ms" for name in ("load", "unload", "both", "least", "bare", "bare_least")))
-             for model, each in found["loads"].items()])
+        names = ("load", "least_load", "unload", "both", "least_both", "bare_load", "bare_least_load", "bare_delete")
+        text += "\nLoads and unloads over HTTP, and the bare steps (load = deserialize + context), in turns:\n\n" + table(
+            ("plan", "load", "the least", "unload", "both", "the least", "bare load", "the least", "bare delete"),
+            [(model, *(f"{each[name]} ms" for name in names)) for model, each in found["loads"].items()])
     steps = found.get("load_steps_us") or {}
     if steps:
         names = list(dict.fromkeys(name for each in steps.values() for name in each))
