@@ -23,6 +23,11 @@ std::size_t SizeClass(std::size_t total) {
   return (total + step - 1) / step * step;
 }
 
+std::size_t WholePages(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
 }  // namespace
 
 // Lies in front of every block, as large as the alignment so that the block itself stays aligned.
@@ -30,6 +35,7 @@ struct alignas(64) EngineHeap::Header {
   EngineHeap* heap = nullptr;
   std::size_t total = 0;           // bytes of the block with its header
   std::size_t mapped = 0;          // bytes mapped; 0 for a small block
+  std::size_t counted = 0;         // of them in the row
   Scope::Handle handle = nullptr;  // of a large block
   Header* newer = nullptr;         // neighbours in the list of blocks that are out
   Header* older = nullptr;
@@ -100,22 +106,27 @@ void EngineHeap::CountIn(std::size_t bytes) noexcept {
 }
 
 void* EngineHeap::AllocateLarge(std::size_t total) {
-  Scope::Memory memory;
+  Block block;
   {
     absl::MutexLock lock(&mutex_);
     const auto it = cache_.lower_bound(total);
     if (it != cache_.end() && it->first <= total + total / 2) {
-      memory = it->second;
-      cached_bytes_ -= memory.bytes;
+      block = it->second;
+      cached_bytes_ -= block.memory.bytes;
       cache_.erase(it);
     }
   }
-  if (memory.data == nullptr) {
+  if (block.memory.data == nullptr) {
     absl::StatusOr<Scope::Memory> fresh = Map(total);
     if (!fresh.ok()) return Refuse(fresh.status());
-    memory = *fresh;
+    block.memory = *fresh;
   }
-  auto* header = ::new (memory.data) Header{this, total, memory.bytes, memory.handle};
+  // The row has what users could touch: the kernel knows no more of it.
+  if (const std::size_t bytes = WholePages(total); bytes > block.counted) {
+    if (bytes != block.memory.bytes || block.counted != 0) scope_.Resize(block.memory.handle, bytes);
+    block.counted = bytes;
+  }
+  auto* header = ::new (block.memory.data) Header{this, total, block.memory.bytes, block.counted, block.memory.handle};
   return header + 1;
 }
 
@@ -188,7 +199,8 @@ absl::StatusOr<Buffer> EngineHeap::Move(void* block, std::size_t size, BufferPoo
 }
 
 absl::StatusOr<Buffer> EngineHeap::MoveFreed(Header* header, std::size_t size, BufferPool& pool) {
-  Scope::Memory memory{reinterpret_cast<std::byte*>(header), header->mapped, header->handle};
+  Block block{{reinterpret_cast<std::byte*>(header), header->mapped, header->handle}, header->counted};
+  Scope::Memory& memory = block.memory;
   ASSIGN_OR_RETURN(Buffer buffer, pool.Adopt({memory.data, memory.bytes}, sizeof(Header), size));
   Unlist(header);
   std::byte* const other = memory.bytes <= cache_limit_ ? pool.TakeCached(memory.bytes) : nullptr;
@@ -196,7 +208,7 @@ absl::StatusOr<Buffer> EngineHeap::MoveFreed(Header* header, std::size_t size, B
     scope_.Disown(memory);
   } else {
     scope_.Exchange(memory, other);
-    if (!KeepForReuse(memory)) scope_.Release(memory.handle);
+    if (!KeepForReuse(block)) scope_.Release(memory.handle);
   }
   return buffer;
 }
@@ -218,30 +230,31 @@ void EngineHeap::FreeBlock(Header* header) noexcept {
     std::free(header);
     return;
   }
-  const Scope::Memory memory{reinterpret_cast<std::byte*>(header), header->mapped, header->handle};
-  if (!KeepForReuse(memory)) scope_.Release(memory.handle);
+  const Block block{{reinterpret_cast<std::byte*>(header), header->mapped, header->handle}, header->counted};
+  if (!KeepForReuse(block)) scope_.Release(block.memory.handle);
 }
 
-bool EngineHeap::KeepForReuse(const Scope::Memory& memory) noexcept {
+bool EngineHeap::KeepForReuse(const Block& block) noexcept {
+  const std::size_t bytes = block.memory.bytes;
   absl::MutexLock lock(&mutex_);
-  if (memory.bytes > cache_limit_ || cached_bytes_ > cache_limit_ - memory.bytes) return false;
+  if (bytes > cache_limit_ || cached_bytes_ > cache_limit_ - bytes) return false;
   try {
-    cache_.emplace(memory.bytes, memory);
+    cache_.emplace(bytes, block);
   } catch (const std::bad_alloc&) {
     return false;  // no memory to remember it by: it goes back instead
   }
-  cached_bytes_ += memory.bytes;
+  cached_bytes_ += bytes;
   return true;
 }
 
 void EngineHeap::Trim() noexcept {
-  std::multimap<std::size_t, Scope::Memory> cache;
+  std::multimap<std::size_t, Block> cache;
   {
     absl::MutexLock lock(&mutex_);
     cache.swap(cache_);
     cached_bytes_ = 0;
   }
-  for (const auto& [bytes, memory] : cache) scope_.Release(memory.handle);
+  for (const auto& [bytes, block] : cache) scope_.Release(block.memory.handle);
 }
 
 absl::Status EngineHeap::last_error() const {

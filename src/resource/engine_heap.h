@@ -18,8 +18,8 @@ namespace tidemark {
 // The heap that an engine's allocator hook draws on: blocks of 64 KiB and more are mapped through a scope, a ledger row
 // each; smaller ones come from the C library and share one row of kind small_heap. Freed large blocks are kept for reuse
 // up to a cap (their rows stay open), so that a model opens no rows while its sizes stay the same. Once the load has ended,
-// large blocks come in four sizes to each doubling, so that requests of any size share a few rows; where the host has a
-// budget they are as large as asked for, and kept blocks go before one is refused. Blocks: 64-byte aligned.
+// large blocks come in four sizes to each doubling, so that requests of any size share a few rows (which have the bytes that
+// users could touch, not those mapped); where the host has a budget they are as large as asked for, and kept blocks go before one is refused. Blocks: 64-byte aligned.
 //
 // Thread-safe. Must outlive the engine objects that use it and die before its scope; blocks that are still out when the
 // heap dies are given back with it and reported. A block may be freed from any thread, by Free alone (the heap is found
@@ -65,6 +65,10 @@ class EngineHeap {
 
  private:
   struct Header;
+  struct Block {
+    Scope::Memory memory;
+    std::size_t counted = 0;  // bytes in its row: the most that a user had of it
+  };
 
   void* AllocateLarge(std::size_t total);
   absl::StatusOr<Scope::Memory> Map(std::size_t total);
@@ -75,7 +79,7 @@ class EngineHeap {
   void Unlist(Header* header) noexcept;
   void EndClaim(Header* header) noexcept;
   absl::StatusOr<Buffer> MoveFreed(Header* header, std::size_t size, BufferPool& pool);
-  bool KeepForReuse(const Scope::Memory& memory) noexcept;
+  bool KeepForReuse(const Block& block) noexcept;
   void CountIn(std::size_t bytes) noexcept;
 
   static constexpr std::size_t kLarge = 64 << 10;
@@ -89,7 +93,7 @@ class EngineHeap {
   std::atomic<std::uint64_t> small_bytes_{0};
   absl::Mutex squeeze_mutex_;  // held while kept blocks make room; before mutex_
   mutable absl::Mutex mutex_;
-  std::multimap<std::size_t, Scope::Memory> cache_ ABSL_GUARDED_BY(mutex_);
+  std::multimap<std::size_t, Block> cache_ ABSL_GUARDED_BY(mutex_);
   std::size_t cached_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t small_row_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status last_error_ ABSL_GUARDED_BY(mutex_);
