@@ -25,6 +25,11 @@ void Lifecycle::Impl::Forget(const std::string& name, ForgetDone done) {
   EndForget(*all);
 }
 
+bool Lifecycle::Impl::Serves(const Record& record) {
+  return std::any_of(record.versions.begin(), record.versions.end(),
+                     [](const auto& version) { return version.second.state == VersionState::kReady; });
+}
+
 void Lifecycle::Impl::EnqueueForget(const std::shared_ptr<Forgetting>& all, const std::string& key) {
   {
     absl::MutexLock lock(&all->mutex);
@@ -41,18 +46,15 @@ void Lifecycle::Impl::RunForget(const std::shared_ptr<Forgetting>& all, const st
   });
   if (!found) {
     std::vector<std::string> members;
-    bool serves = false;
     {
       absl::MutexLock lock(&mutex_);
       Record& record = records_[key];
       record.gone = true;
       members = record.members;
-      serves = std::any_of(record.versions.begin(), record.versions.end(),
-                           [](const auto& version) { return version.second.state == VersionState::kReady; });
     }
-    if (!serves) {
+    {
       absl::MutexLock lock(&all->mutex);
-      all->names.emplace_back(NameOfKey(key));
+      all->names.emplace(NameOfKey(key));
     }
     for (const std::string& member : members) EnqueueForget(all, member);
   }
@@ -61,13 +63,20 @@ void Lifecycle::Impl::RunForget(const std::shared_ptr<Forgetting>& all, const st
 }
 
 void Lifecycle::Impl::EndForget(Forgetting& all) {
-  std::vector<std::string> names;
+  std::set<std::string, std::less<>> names;
   {
     absl::MutexLock lock(&all.mutex);
     if (--all.open != 0) return;
     names.swap(all.names);
   }
-  all.done(std::move(names));
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [key, record] : records_) {  // another namespace may have the name, too
+      const auto it = names.find(NameOfKey(key));
+      if (it != names.end() && Serves(record)) names.erase(it);
+    }
+  }
+  all.done({names.begin(), names.end()});
 }
 
 void Lifecycle::Impl::EraseIfForgottenLocked(std::map<std::string, Record>::iterator it) {
@@ -75,9 +84,7 @@ void Lifecycle::Impl::EraseIfForgottenLocked(std::map<std::string, Record>::iter
   Record& record = it->second;
   if (record.busy || record.draining != 0 || !record.waiters.empty()) return;
   if (record.gone) {
-    const bool serves = std::any_of(record.versions.begin(), record.versions.end(),
-                                    [](const auto& version) { return version.second.state == VersionState::kReady; });
-    if (serves) return;
+    if (Serves(record)) return;
     poll_errors_.erase(key);
     if (std::exchange(record.known, false)) PublishLocked(key);
   }

@@ -208,6 +208,25 @@ TEST_F(ForgetTest, AForgottenNameOfANamespaceLeavesItsKey) {
   EXPECT_TRUE(core.registry.Snapshot()->empty());
 }
 
+TEST_F(ForgetTest, ANameThatAnotherNamespaceServesIsNotTold) {
+  CoreHarness::Options options;
+  options.namespacing = true;
+  CoreHarness core(options);
+  core.folder.AddModel("m", CopyConfig("fake"));
+  AddOutside("r", "other");
+  ASSERT_TRUE(core.Start().ok());
+  ASSERT_TRUE(core.Load("m").ok());
+  for (const auto& [name, gone] : {std::pair{"m", Names{}}, std::pair{"other", Names{"other"}}}) {
+    absl::Notification done;
+    core.lifecycle->Forget(name, [&, expected = &gone](const Names& names) {
+      EXPECT_EQ(names, *expected);
+      done.Notify();
+    });
+    done.WaitForNotification();
+  }
+  EXPECT_EQ(core.registry.Snapshot()->size(), 1u);
+}
+
 TEST_F(ForgetTest, AMadeUpNameLeavesNoPollError) {
   ASSERT_TRUE(core_.Start().ok());
   EXPECT_FALSE(core_.Load("nobody").ok());

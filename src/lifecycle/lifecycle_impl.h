@@ -126,13 +126,14 @@ class Lifecycle::Impl {
     ForgetDone done;
     absl::Mutex mutex;
     std::size_t open ABSL_GUARDED_BY(mutex) = 1;
-    std::set<std::string> seen ABSL_GUARDED_BY(mutex);      // keys
-    std::vector<std::string> names ABSL_GUARDED_BY(mutex);  // what `done` gets
+    std::set<std::string> seen ABSL_GUARDED_BY(mutex);                // keys
+    std::set<std::string, std::less<>> names ABSL_GUARDED_BY(mutex);  // without a repository
   };
   // Queues the question whether `key` is gone behind the model's other operations; each key once.
   void EnqueueForget(const std::shared_ptr<Forgetting>& all, const std::string& key);
   void RunForget(const std::shared_ptr<Forgetting>& all, const std::string& key);
-  static void EndForget(Forgetting& all);
+  void EndForget(Forgetting& all);
+  static bool Serves(const Record& record);  // a version is READY
   // Erases the record of a model that the registry need not or does not know, and all that is kept by its name, once nothing
   // of it is loaded, leaving, waited for or under way.
   void EraseIfForgottenLocked(std::map<std::string, Record>::iterator it) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -60,8 +60,9 @@ class HttpRequest {
   std::optional<std::string_view> Find(std::string_view name) const;
 
   // The body, decoded from chunks, contiguous. Byte H of it is 64-byte aligned, H being the value of
-  // Inference-Header-Content-Length (or of what HttpServerOptions::binary_type says) when that is a plain number not beyond
-  // the body (else 0), so that the first binary tensor lies aligned. At least 64 zero bytes follow the body (simdjson reads beyond the end). May be written to.
+  // Inference-Header-Content-Length (or of what HttpServerOptions::binary_type says) when that is a plain number not
+  // beyond the body (else 0), so that the first binary tensor lies aligned. At least 64 zero bytes follow the body
+  // (simdjson reads beyond the end). May be written to.
   std::span<std::byte> body() const { return body_; }
   std::string_view body_text() const { return {reinterpret_cast<const char*>(body_.data()), body_.size()}; }
   // The memory that body() points into; body() stays valid as long as the buffer lives. Empty when there is no body.
