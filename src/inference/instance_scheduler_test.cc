@@ -410,7 +410,8 @@ TEST_F(SinkTest, OutputsComeInTheOrderOfTheRequest) {
   EXPECT_TRUE(sink_->Wants(0));
   EXPECT_FALSE(sink_->Wants(1));
   const Shape shape{1, 1};
-  for (const std::size_t index : {0, 1, 2}) ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
+  for (const std::size_t index : {0U, 1U, 2U})
+    ASSERT_TRUE(sink_->Allocate(index, DataType::kFp32, AsSpan(shape), 4).ok());
   ASSERT_TRUE(sink_->Finish(absl::OkStatus()).ok());
   ASSERT_EQ(request_.response.outputs.size(), 2u);
   EXPECT_EQ(request_.response.outputs[0].name, "C");

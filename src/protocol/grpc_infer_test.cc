@@ -134,7 +134,7 @@ TEST_F(GrpcInfer, WholeRequestIsReadWhateverThePieces) {
     outputs { name: "Y" parameters { key: "classification" value { int64_param: 2 } } } outputs { name: "T" })");
   message.add_raw_input_contents(std::string(16, 'a'));
   message.add_raw_input_contents(std::string("\1\0\0\0x", 5));
-  for (const std::size_t step : {1, 2, 3, 7, 64, 1000}) {
+  for (const std::size_t step : {1U, 2U, 3U, 7U, 64U, 1000U}) {
     ASSERT_EQ(Decode(message, step), "") << step;
     EXPECT_EQ(envelope_.model_name, "m");
     EXPECT_EQ(envelope_.model_version, "2");

@@ -89,7 +89,7 @@ TEST_F(MessageDecoderTest, MessagesComeOutWhateverThePieces) {
   const std::string long_text(70'000, 'l');
   const std::string wire = Framed("one") + Framed("") + Framed(Compressed(ContentCoding::kGzip, "two"), 1) +
                            Framed(Compressed(ContentCoding::kGzip, long_text), 1) + Framed("end");
-  for (const std::size_t step : {1, 2, 3, 4, 5, 6, 7, 64, 1000, 100'000}) {
+  for (const std::size_t step : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 64U, 1000U, 100'000U}) {
     call_.messages.clear();
     GrpcMessageDecoder decoder(1 << 20);
     decoder.set_coding(ContentCoding::kGzip);

@@ -115,7 +115,8 @@ class Client {
     Fields fields = {{":method", "POST"},      {":scheme", "http"}, {":path", "/a.B/C"},
                      {":authority", "server"}, {"te", "trailers"},  {"content-type", "application/grpc"}};
     for (auto& [name, value] : more) {
-      const auto same = std::find_if(fields.begin(), fields.end(), [&](const auto& f) { return f.first == name; });
+      const auto same =
+          std::find_if(fields.begin(), fields.end(), [&wanted = name](const auto& f) { return f.first == wanted; });
       if (same != fields.end()) {
         same->second = value;
       } else {

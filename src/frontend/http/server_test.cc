@@ -754,7 +754,7 @@ TEST(HttpResponseTest, HeadersCannotBeSplit) {
 // Eight characters are compared at once, the rest one by one: each byte at each place, against the words of the standard.
 TEST(HttpResponseTest, OnlyLettersHaveACase) {
   const auto lower = [](unsigned c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; };
-  for (const std::size_t size : {1, 7, 8, 9, 16, 19}) {
+  for (const std::size_t size : {1U, 7U, 8U, 9U, 16U, 19U}) {
     for (std::size_t place = 0; place < size; ++place) {
       for (unsigned a = 0; a < 256; ++a) {
         for (const unsigned b : {a, a ^ 0x20, a ^ 0x80, a ^ 1}) {

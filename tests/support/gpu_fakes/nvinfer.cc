@@ -455,7 +455,7 @@ class RuntimeTable {
 
 class BuilderTable {
  public:
-  BuilderTable(Shell<BuilderTable>*, Logger* logger) : logger_(logger) { fake_gpu::AddLive("builders", 1); }
+  BuilderTable(Shell<BuilderTable>*, Logger* /*none*/) { fake_gpu::AddLive("builders", 1); }
   virtual ~BuilderTable() noexcept { fake_gpu::AddLive("builders", -1); }
 #if FAKE_TRT_MAJOR == 10
   UNUSED(platformHasFastFp16)
@@ -482,7 +482,6 @@ class BuilderTable {
   }
 
  private:
-  Logger* logger_;
   ErrorRecorder* recorder_ = nullptr;
   std::vector<std::unique_ptr<IProfile>> profiles_;
 };
